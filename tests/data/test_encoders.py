@@ -215,14 +215,6 @@ def test_a_damaged_processor_is_an_error_and_not_replaced(tmp_path: Path) -> Non
         embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path)
 
 
-def test_a_model_that_sees_no_pictures_is_named(tmp_path: Path) -> None:
-    library = pytest.importorskip("transformers")
-    library.BertModel(library.BertConfig(**WIDE, vocab_size=50)).save_pretrained(tmp_path / "model")
-    pictures = torch.zeros(3, 3, 40, 40, dtype=torch.uint8)
-    with pytest.raises(InputError, match=r"encoder='.*model': cannot be loaded"):
-        embed_pictures(pictures, str(tmp_path / "model"), cache=tmp_path)
-
-
 def make_tokenizer(folder: Path) -> Any:
     """A tokenizer of letters."""
     library, tokenizers = pytest.importorskip("transformers"), pytest.importorskip("tokenizers")

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.data import Columns, open_source
-from bayesmooth.data.labels import as_text
 from bayesmooth.data.opening import prepare
 from bayesmooth.errors import InputError
 
@@ -101,31 +100,6 @@ def test_every_kind_of_labels_is_taken_or_refused(labels: Any, names: Any) -> No
         array = labels
     for predicted in (False, True):
         check_opened(np.full((COUNT, 2), 0.5), array, predicted, class_names=names)
-
-
-@hostile
-@given(COLUMNS, LABELS, st.sampled_from(["csv", "parquet", "npz"]))
-def test_every_row_keeps_its_id_and_its_label_through_a_file(
-    tmp_path_factory: pytest.TempPathFactory, ids: Any, labels: Any, kind: str
-) -> None:
-    file = tmp_path_factory.getbasetemp() / f"ids.{kind}"
-    frame = pandas.DataFrame({"id": ids, "label": labels, "x": np.arange(COUNT) * 1.5})
-    try:
-        if kind == "npz":
-            np.savez(file, embeddings=np.eye(COUNT), ids=ids.to_numpy(), labels=np.asarray(labels))
-        elif kind == "csv":
-            frame.to_csv(file, index=False)
-        else:
-            frame.to_parquet(file)
-    except Exception:  # what the format cannot hold
-        return
-    try:
-        source = open_source(file)
-    except InputError:
-        return
-    name = "label" if kind != "npz" else "labels"
-    cells = [as_text(value).strip() for value in source.column(name)]
-    assert [cell.removesuffix(".0") for cell in cells] == source.labels.texts()
 
 
 @pytest.mark.parametrize("odd", [["a", "b"], [1.0], [None, 2.0]])

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from bayesmooth.audit import Audit, audit, audit_probabilities
-from bayesmooth.cli import main
 from bayesmooth.data import Columns, open_source
 from bayesmooth.data.opening import prepare
 from bayesmooth.errors import InputError
@@ -139,14 +138,8 @@ def test_pictures_in_a_table_are_embedded(photos: Path) -> None:
     assert made.top(1)[0]["id"] == "photos/cat/5.png"
 
 
-def test_a_hugging_face_data_set_is_audited_from_memory_and_from_disk(photos: Path, tmp_path: Path) -> None:
+def test_pictures_in_a_hugging_face_data_set_are_audited(photos: Path, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    kinds = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=NAMES.tolist())}
-    rows = {"text": TEXTS, "label": GIVEN.tolist()}
-    made = datasets.Dataset.from_dict(rows, features=datasets.Features(kinds))
-    made.save_to_disk(tmp_path / "one", num_shards=3)
-    for source in (made, tmp_path / "one"):
-        assert worst(run(source, encoder="plain")) == WRONG_IDS
     files = sorted(photos.rglob("*.png"))
     pictures = [{"bytes": file.read_bytes(), "path": file.name} for file in files]
     labels = [int(file.parent.name == "dog") for file in files]
@@ -190,19 +183,6 @@ def test_what_cannot_work_is_refused_before_anything_is_embedded(change: Any, me
 def test_a_column_that_is_not_there_is_named(frame: Any, options: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         run(frame, **options)
-
-
-def test_the_columns_are_named_alike_in_python_and_on_the_command_line(frame: Any, tmp_path: Path) -> None:
-    frame = frame.rename(columns={"label": "kind"}).assign(key=[f"row {i}" for i in range(COUNT)], z=0.5)
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    out = tmp_path / "out"
-    names = ["--label", "kind", "--id", "key", "--features", "x,y"]
-    assert main(["audit", str(tmp_path / "t.csv"), *names, "--out", str(out), "--quiet"]) == 0
-    made = run(frame, label="kind", id="key", features=["x", "y"])
-    saved = [line.rpartition(",") for line in (out / "audit.csv").read_text().splitlines()]
-    assert made.to_csv().splitlines() == [line for line, _, _ in saved]
-    assert [row for _, _, row in saved] == ["row", *map(str, range(2, COUNT + 2))]
-    assert {row["id"] for row in made.top(2)} == {f"row {i}" for i in WRONG}
 
 
 SURE = np.where(TRUE[:, None] == [[0, 1]], 0.9, 0.1)
