@@ -162,7 +162,7 @@ def never(batch: Any) -> Any:
         ({"label": ["one"] * COUNT}, "at least two classes"),
         ({"label": ["one", *["two"] * (COUNT - 1)]}, "at least two classes"),
         ({"label": [None] * COUNT}, "no row has a label"),
-        ({"text": [""] * COUNT}, "60 texts are empty"),
+        ({"text": [""] * COUNT}, "empty texts, left out: 60"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_embedded(change: Any, message: str) -> None:

@@ -137,26 +137,19 @@ def _read_set(number: int, tags: Any) -> set[str]:
 def read_torch(what: Any, columns: Columns) -> Table:
     """A data set of pairs (x, y), all of them in memory, in its own order; a loader's order does not count."""
     data: Any = what.dataset if isinstance(what, DataLoader) else what
-    items = data if isinstance(data, IterableDataset) else map(data.__getitem__, range(len(data)))
-    pairs = [_as_pair(item) for item in items]
-    if not pairs:
-        raise InputError(f"{type(data).__name__}: holds no examples; give one with some")
+    pairs = [*data] if isinstance(data, IterableDataset) else [data[i] for i in range(len(data))]
+    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) > 1 for pair in pairs):
+        raise InputError(f"{type(data).__name__}: its items must be pairs (x, y), and there must be some")
     names = getattr(data, "classes", None)
     if columns.class_names is None and isinstance(names, list | tuple):
         columns = replace(columns, class_names=tuple(map(str, names)))
-    inputs: Any = [x for x, _ in pairs]
+    inputs: Any = [pair[0] for pair in pairs]
     if not isinstance(inputs[0], str) and not is_picture(inputs[0]):
         try:
             inputs = torch.stack([as_tensor(x, "an input") for x in inputs])
         except RuntimeError:
             raise InputError(f"{type(data).__name__}: its inputs have several shapes; give them one") from None
-    return read_arrays(inputs, [y.item() if hasattr(y, "item") else y for _, y in pairs], columns)
-
-
-def _as_pair(item: Any) -> tuple[Any, Any]:
-    if not isinstance(item, list | tuple) or len(item) < 2:
-        raise InputError(f"a data set of {type(item).__name__}: its items must be pairs (x, y)")
-    return item[0], item[1]
+    return read_arrays(inputs, [y.item() if hasattr(y, "item") else y for _, y, *_ in pairs], columns)
 
 
 def read_vote_array(votes: Any, class_names: Sequence[str] | None) -> Labels:

@@ -221,7 +221,7 @@ class Reading:
     def _read_vectors(self, source: Source, rows: TableRows) -> Source:
         gone = ~np.logical_and.reduce([rows[name].known for name in self.vectors])
         text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
-        source = source.leave_out(torch.from_numpy(gone), Kind.MISSING_VECTOR, text)
+        source = source.leave_out(Kind.MISSING_VECTOR, text, torch.from_numpy(gone))
         rows = TableRows(source) if gone.any() else rows
         parts = {name: rows[name].stack(rows.where) for name in self.vectors}
         for name, part in parts.items():

@@ -170,12 +170,6 @@ class Labels:
         object.__setattr__(self, "numbers", numbers)
 
     @classmethod
-    def of_tags(cls, sets: Sequence[str], vocabulary: Vocabulary) -> "Labels":
-        """From one text per example."""
-        names = name_classes(sets)
-        return cls(encode(sets, names, "tags"), names, vocabulary)
-
-    @classmethod
     def of_votes(cls, votes: Sequence[tuple[int, str, str]], names: Sequence[str] | None, where: str) -> "Labels":
         """The labels that most people gave; where two tie, the one that was given first. Every example has a vote.
 

@@ -250,7 +250,7 @@ def embed(
     unreadable = made.rows.isnan().all(1)
     share = f"{int(unreadable.sum())} of {len(source)} pictures"
     text = f"{share} cannot be read, or have a side below {TINY_SIDE} pixels, and are left out"
-    return embedded.leave_out(unreadable, Kind.UNREADABLE, text)
+    return embedded.leave_out(Kind.UNREADABLE, text, unreadable)
 
 
 def settle(source: Source, *, texts: bool = False, learned: bool = False, named: bool = False) -> Source:
@@ -268,11 +268,10 @@ def settle(source: Source, *, texts: bool = False, learned: bool = False, named:
             f"{int(shared.sum())} examples share their id with another and are left out: {names}; id (--id) names "
             "another column"
         )
-        source = source.leave_out(shared, Kind.DUPLICATE_ID, text)
+        source = source.leave_out(Kind.DUPLICATE_ID, text, shared)
     if texts:
         empty = _as_mask(not text.strip() for text in source.texts or ())
-        count = f"{int(empty.sum())} {'text is' if empty.sum() == 1 else 'texts are'}"
-        source = source.leave_out(empty, Kind.EMPTY_TEXT, f"{count} empty and left out")
+        source = source.leave_out(Kind.EMPTY_TEXT, f"empty texts, left out: {int(empty.sum())}", empty)
     if source.labels.kind != "tags":
         for same, text in group_spellings(source.class_names, source.labels.counts()):
             rarer = torch.tensor(same[1:], dtype=torch.int64, device="cpu")
@@ -289,11 +288,9 @@ def settle_classes(source: Source, before: Source, *, learned: bool, named: bool
     names, counts = source.class_names, source.labels.counts()
     alone = [names[k] for k in (counts == 1).nonzero().flatten().tolist()]
     if alone:
-        have, are = ("class has", "is") if len(alone) == 1 else ("classes have", "are")
-        what = f"{have} one example and {are} left out" if learned else f"{have} one example"
-        text, concerned = f"{len(alone)} {what}: {quote_names(alone)}", counts[source.labels.numbers] == 1
-        noted = source.note(Kind.SINGLE_EXAMPLE, text, concerned)
-        source = source.leave_out(concerned, Kind.SINGLE_EXAMPLE, text) if learned else noted
+        text = f"classes with one example{', left out' if learned else ''}: {len(alone)} ({quote_names(alone)})"
+        note = source.leave_out if learned else source.note
+        source = note(Kind.SINGLE_EXAMPLE, text, counts[source.labels.numbers] == 1)
     present = source.labels.counts() > 0
     if int(present.sum()) < 2:
         only = source.labels.texts()[0]

@@ -279,7 +279,7 @@ class Source:
         ids = tuple(self.ids[i] for i in at)
         return replace(self, notes=(*self.notes, Note(kind, text, ids)))
 
-    def leave_out(self, concerned: Tensor, kind: Kind, text: str) -> "Source":
+    def leave_out(self, kind: Kind, text: str, concerned: Tensor) -> "Source":
         """The other examples; those that are left out, if there are any, become a finding."""
         if not bool(concerned.any()):
             return self

@@ -225,7 +225,9 @@ def _read_tags(table: Table) -> Read:
         where = f"{table.where}, {{}}, column {labels[0]!r}"
         texts = [cell and words.rewrite(cell, where.format(table.place(row))) for row, cell in enumerate(given)]
     kept = [row for row, text in enumerate(texts) if text]
-    return kept, Labels.of_tags([texts[row] for row in kept], words), None
+    sets = [texts[row] for row in kept]
+    names = name_classes(sets)
+    return kept, Labels(encode(sets, names, table.where), names, words), None
 
 
 def _read_votes(table: Table) -> Read:
