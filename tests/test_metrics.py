@@ -1,6 +1,5 @@
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -20,14 +19,6 @@ def predictions(seed, n=300, classes=5, sharpness=2.0):
     rng = torch.Generator().manual_seed(seed)
     probs = (sharpness * torch.randn(n, classes, generator=rng, dtype=torch.float64)).softmax(1)
     return probs, torch.randint(classes, (n,), generator=rng)
-
-
-def ranking(seed, n=60, levels=8):
-    """Scores with many ties, and at least one positive and one negative."""
-    rng = np.random.default_rng(seed)
-    positives = rng.random(n) < 0.3
-    positives[:2] = True, False
-    return torch.tensor(rng.integers(levels, size=n) / levels), torch.tensor(positives)
 
 
 @given(seeds)
@@ -61,13 +52,6 @@ def test_adaptive_bins_split_the_sorted_confidences_evenly(seed, bins):
     expected = sum(abs(float(g)) * n for g, n in zip(gaps, sizes, strict=True)) / 97
     assert metrics.adaptive_ece(probs, labels, bins) == pytest.approx(expected)
     assert metrics.reliability(probs, labels, bins, adaptive=True).count.tolist() == sizes
-
-
-@given(seeds)
-def test_ood_auroc_agrees_with_sklearn_ties_included(seed):
-    scores, inside = ranking(seed)
-    probs = torch.stack([1 + scores, 1 - scores], 1) / 2
-    assert metrics.ood_auroc(probs[inside], probs[~inside]) == pytest.approx(sk.roc_auc_score(inside, scores))
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=4))

@@ -95,20 +95,6 @@ def reliability(probs: Any, labels: Any, bins: int = 15, adaptive: bool = False)
     return Reliability(mean, right, count, float(error))
 
 
-def ood_auroc(inside: Any, outside: Any) -> float:
-    """P(an example of the training distribution looks more familiar than one from outside).
-
-    Each side is N×K probabilities, scored by the largest one.
-
-    >>> ood_auroc(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([[0.5, 0.5]]))
-    1.0
-    """
-    familiar, foreign = (_predictions(side, [0] * len(side))[0].amax(1) for side in (inside, outside))  # any label
-    order = foreign.sort().values
-    below, up_to = (torch.searchsorted(order, familiar, right=ties) for ties in (False, True))
-    return float((below + up_to).sum()) / (2 * len(familiar) * len(foreign))  # a tie counts one half
-
-
 def _predictions(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
     """N×K probabilities in float64 and N labels, or an error that says what is wrong."""
     probs = torch.as_tensor(probs, dtype=torch.float64, device="cpu").detach()

@@ -46,13 +46,12 @@ def test_figures_of_a_model_that_is_always_right_and_sure(examples):
     )
     model = nn.Linear(3, 3, bias=False)
     nn.init.eye_(model.weight)
-    other = Source(0 * inputs, examples.labels)
-    splits = Splits(wrong, validation=wrong, test=sure, corruption=None, ood=other)
-    record = evaluate(Recipe.from_dict({}), splits, model, ood=True)
+    splits = Splits(wrong, validation=wrong, test=sure, corruption=None)
+    record = evaluate(Recipe.from_dict({}), splits, model)
     assert record == pytest.approx(
         {
             "test.accuracy": 1, "test.nll": 0, "test.brier": 0, "test.ece": 0, "test.adaptive_ece": 0,
-            "test.ood_auroc": 1, "validation.accuracy": 0, "validation.nll": 50, "memorised": 0,
+            "validation.accuracy": 0, "validation.nll": 50, "memorised": 0,
         },
         abs=1e-6,
     )  # fmt: skip
@@ -133,16 +132,6 @@ def test_the_test_limit_takes_the_first_examples_and_no_more_than_there_are(tiny
         prepare(tiny(evaluate={"test_limit": 999}))
     with pytest.raises(InputError, match=r"\[data\] limit = 9999: digits/train has 1438; 0 takes all"):
         prepare(tiny(data={"limit": 9999}))
-
-
-def test_another_data_set_is_measured_once_at_the_end(tiny, tmp_path):
-    recipe = tiny(optimizer={"name": "ivon", "lr": 0.1}, evaluate={"ood": "digits"})
-    run = train(recipe, tmp_path / "run", quiet=True)
-    first, last = run.metrics()
-    measured = {key for key in last if "ood" in key}
-    assert measured == {"test.ood_auroc", "averaged.ood_auroc"}
-    assert not measured & first.keys()
-    assert {run.report()[key] for key in measured} == {0.5}  # the test set cannot be told from itself
 
 
 def test_the_seeds_of_the_data_and_of_the_noise_are_their_own(tiny):

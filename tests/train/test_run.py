@@ -21,7 +21,7 @@ from bayesmooth.train.run import save_checkpoint
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, tiny):
     """A finished IVON run."""
-    recipe = tiny(optimizer={"name": "ivon", "lr": 0.1}, schedule={"name": "constant"}, evaluate={"averaged_every": 1})
+    recipe = tiny(optimizer={"name": "ivon", "lr": 0.1}, schedule={"name": "constant"})
     return train(recipe, tmp_path_factory.mktemp("runs") / "run", quiet=True)
 
 

@@ -39,7 +39,6 @@ class Splits:
     validation: Source | None  # its labels are as noisy as those of the training set
     test: Source | None
     corruption: Corruption | None
-    ood: Source | None = None  # another data set, to be distinguished from the test set
 
     def facts(self) -> dict[str, Any]:
         """What `data.json` says about them."""
@@ -76,8 +75,7 @@ def prepare(recipe: Recipe) -> Splits:
     if settings.test:
         test = load(data.name, "test", **data.options)
         test = _take(test, settings.test_limit, "[evaluate] test_limit")
-    ood = load(settings.ood, "test") if settings.ood else None
-    return Splits(examples, validation, test, corruption, ood)
+    return Splits(examples, validation, test, corruption)
 
 
 def _take(examples: Source, count: int, setting: str, seed: int | None = None) -> Source:
@@ -173,14 +171,12 @@ def evaluate(
     posterior: Posterior | None = None,
     *,
     samples: int = 0,
-    ood: bool = False,
     **more: Any,
 ) -> dict[str, float]:
     """The figures that a recipe asks for: at the weights as they stand, or averaged over the posterior.
 
     The validation split is scored against its noisy labels. `memorised` is the share of the examples known to be
-    mislabelled on which the model repeats the wrong label. `ood_auroc` tells how well the largest probability
-    distinguishes another data set from the test set. `samples` replaces the recipe's number, `more` goes to
+    mislabelled on which the model repeats the wrong label. `samples` replaces the recipe's number, `more` goes to
     `probabilities`.
     """
     name, whose = ("test", "") if posterior is None else ("averaged", "averaged.")
@@ -191,8 +187,6 @@ def evaluate(
     if (test := splits.test) is not None:
         probs, labels = predict(test), test.labels.numbers
         record = {f"{name}.{key}": getattr(metrics, key)(probs, labels) for key in MEASURES}
-        if ood and splits.ood is not None:
-            record[f"{name}.ood_auroc"] = metrics.ood_auroc(probs, predict(splits.ood))
     if (validation := splits.validation) is not None:
         probs, labels = predict(validation), validation.labels.numbers
         record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, labels)

@@ -209,12 +209,11 @@ class Loop:
         last = epoch == self.recipe.train.epochs
         record: Record = {"epoch": epoch, "step": self.schedule.last_epoch, "lr": self.schedule.get_last_lr()[0]}
         record |= {f"train.{name}": value for name, value in self.figures().items()}
-        how: dict[str, Any] = {"ood": last, "batchnorm": self.statistics, "tick": tick}
+        how: dict[str, Any] = {"batchnorm": self.statistics, "tick": tick}
         measure = partial(evaluate, self.recipe, self.splits, self.model, **how)
         if last or epoch % settings.every == 0:
             record |= measure()
-        averaged = settings.averaged_every and epoch % settings.averaged_every == 0
-        if (last or averaged) and (posterior := self.posterior()) is not None:
+        if last and (posterior := self.posterior()) is not None:
             record |= measure(posterior=posterior)
         return record
 

@@ -40,7 +40,8 @@ TYPES[Any] = "a number, a text, true or false, or a list"
 Builders = Mapping[str, Callable[..., Any]]
 NONE, FILE = "none", "file"  # corruptions that draw nothing: there is none, or that of a noise.json
 CHOSEN = ("hess_init", "beta2")  # settings of IVON that follow from the weights and the run
-RETIRED = {"ivon": {"antithetic": False}}  # options that went: their defaults stand in hashes and files
+# by section, or by what a section names: options that went, whose defaults stand in hashes and files
+RETIRED: dict[str, dict[str, Value]] = {"ivon": {"antithetic": False}, "evaluate": {"averaged_every": 0, "ood": ""}}
 BASE = SGD  # what SAM wraps; an optimizer's `**` arguments are those of this class
 
 # section → (what is meant when it names nothing, the table)
@@ -124,13 +125,11 @@ class EvaluateSection:
     """What is measured, and when."""
 
     every: int = setting(1, low=1)  # epochs
-    samples: int = setting(16, low=1)  # of the posterior, for averaged predictions
-    averaged_every: int = setting(0, low=0)  # epochs between averaged ones; 0: at the end only
+    samples: int = setting(16, low=1)  # of the posterior, for averaged predictions at the end
     batch_size: int = setting(256, low=1)
     batchnorm: int = setting(2000, low=0)  # training examples for BatchNorm's statistics; see docs
     test: bool = True  # whether there is a test set
     test_limit: int = setting(0, low=0)  # test on the first so many; 0: on all
-    ood: str = ""  # another data set: how well the model distinguishes it from the test set
 
 
 @dataclass(frozen=True)
@@ -201,6 +200,7 @@ class Recipe:
                 beyond |= {"chosen": left, "constants": constants}
         tree = self.to_dict() | {"beyond": beyond}
         tree["optimizer"] |= RETIRED.get(self.optimizer.name, {})
+        tree["evaluate"] |= RETIRED["evaluate"]
         text = json.dumps(tree, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -235,7 +235,7 @@ def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: 
         with name_place(where):
             options = list_options(section, str(name), own)
         known |= {key: (p.annotation, p.default, {}) for key, p in options.items()}
-    retired = RETIRED.get(str(given.get("name")), {}).items()
+    retired = RETIRED.get(str(given.get("name", section)), {}).items()
     for key, value in given.items():
         if key not in known and (key, value) not in retired:
             raise InputError(f"{source}: unknown key '{key}' in [{section}]; {did_you_mean(key, known)}")

@@ -140,7 +140,7 @@ class Run:
     def evaluate(self, *, samples: int = 0, device: str | None = None) -> dict[str, float]:
         """The figures of the last checkpoint, measured again; averaged, too, where there is a posterior."""
         model, splits = self.model(device), self.splits()
-        settings: dict[str, Any] = {"batchnorm": statistics_batches(self.recipe, splits, model), "ood": True}
+        settings: dict[str, Any] = {"batchnorm": statistics_batches(self.recipe, splits, model)}
         record = evaluate(self.recipe, splits, model, **settings)
         if (self.path / POSTERIOR).exists():
             record |= evaluate(self.recipe, splits, model, self.posterior(), samples=samples, **settings)
