@@ -87,7 +87,10 @@ class SOP(Loss):
         self.register_buffer("v", torch.full((num_examples, num_classes), START, dtype=torch.float32))
 
     def per_example(self, logits: Tensor, labels: Tensor, *, index: Tensor | None = None, **extra: Any) -> Tensor:
-        """−log r_y + ‖ŷ + s − y‖², then a step of u and v."""
+        """−log r_y + ‖ŷ + s − y‖², and a step of u and v.
+
+        u ← u − (u_lr/B)·2u(1/Σ_j q_j − 1/q_y + 2 res_y), v_j ← v_j + (v_lr/B)·4 v_j res_j for j ≠ y, q = p + s.
+        """
         self.check_classes(logits, self.v.shape[1])
         if not self.training:
             return F.cross_entropy(logits, labels, reduction="none")
@@ -99,17 +102,11 @@ class SOP(Loss):
         guess = F.one_hot(logits.argmax(1), classes).to(logits.dtype)
         residual = guess + shift - label
         corrected = (logits.softmax(1) + shift).clamp_min(LEAST)
-        total = corrected.sum(1)
-        explained = pick(corrected, labels) / total
-        self._step(index, labels, residual, pick(corrected, labels).detach(), total.detach())
-        return residual.square().sum(1) - explained.clamp_min(LEAST).log()
-
-    @torch.no_grad()
-    def _step(self, index: Tensor, labels: Tensor, residual: Tensor, given: Tensor, total: Tensor) -> None:
-        """u ← u − (u_lr/B)·2u(1/Σ_j q_j − 1/q_y + 2 res_y), v_j ← v_j + (v_lr/B)·4 v_j res_j for j ≠ y, q = p + s."""
-        share = 1 / len(labels)
-        u, v = self.u.index_select(0, index), self.v.index_select(0, index)
-        slope = 2 * u[:, 0] * (1 / total - 1 / given + 2 * pick(residual, labels))
-        growth = (4 * v * residual).scatter(1, labels.unsqueeze(1), 0.0)
-        self.u.index_copy_(0, index, (u - self.u_lr * share * slope.unsqueeze(1)).to(u.dtype))
-        self.v.index_copy_(0, index, (v + self.v_lr * share * growth).to(v.dtype))
+        total, given = corrected.sum(1), pick(corrected, labels)
+        with torch.no_grad():
+            share = 1 / len(labels)
+            slope = 2 * u[:, 0] * (1 / total - 1 / given + 2 * pick(residual, labels))
+            growth = (4 * v * residual).scatter(1, labels.unsqueeze(1), 0.0)
+            self.u.index_copy_(0, index, (u - self.u_lr * share * slope.unsqueeze(1)).to(u.dtype))
+            self.v.index_copy_(0, index, (v + self.v_lr * share * growth).to(v.dtype))
+        return residual.square().sum(1) - (given / total).clamp_min(LEAST).log()

@@ -25,15 +25,6 @@ LONG = 100  # steps; shorter runs are trials
 ENOUGH = 100  # labels that tell an accuracy from that of the most frequent one
 
 
-def constant(progress: float) -> float:
-    """1, always.
-
-    >>> constant(0.7)
-    1.0
-    """
-    return 1.0
-
-
 def cosine(progress: float, warmup: float = 0.0, start: float = 0.2) -> float:
     """A straight line from `start` to 1 over the share `warmup`, then half a cosine down to 0.
 
@@ -60,7 +51,7 @@ def steps(progress: float, milestones: Sequence[float] = (0.5, 0.75), factor: fl
     return float(factor ** sum(progress >= milestone for milestone in milestones))
 
 
-SCHEDULES: dict[str, Callable[..., float]] = {"constant": constant, "cosine": cosine, "steps": steps}
+SCHEDULES: dict[str, Callable[..., float]] = {"constant": lambda progress: 1.0, "cosine": cosine, "steps": steps}
 
 
 def scheduler(optimizer: Optimizer, name: str, total_steps: int, **options: Any) -> LambdaLR:

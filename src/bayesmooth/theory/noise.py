@@ -38,26 +38,25 @@ def expected_noise(mean: Tensor, cov: Tensor, link: Link, *, samples: int = 512,
     return side * (link.mean(side * mean) - moments(link, side * mean, cov).mean)
 
 
-def gaussian_draw(mean: Tensor, cov: Tensor, generator: int | torch.Generator) -> Tensor:
-    """Σ^½ e, e ~ N(0, I): the displacement of one draw of f ~ N(mean, cov) from its mean, by a seed or a generator."""
-    if isinstance(generator, int):
-        generator = torch.Generator().manual_seed(generator)
-    draw = torch.randn(mean.shape, generator=generator, device=generator.device, dtype=mean.dtype)
-    draw, root = draw.to(mean.device), covariance_root(mean, cov)
+def gaussian_draw(mean: Tensor, cov: Tensor, seed: int) -> Tensor:
+    """Σ^½ e, e ~ N(0, I): the displacement of one draw of f ~ N(mean, cov) from its mean."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = torch.randn(mean.shape, generator=generator, device="cpu", dtype=mean.dtype).to(mean.device)
+    root = covariance_root(mean, cov)
     return torch.einsum("...ij,...j->...i", root, draw) if cov.ndim > mean.ndim else root * draw
 
 
-def sampled_noise(mean: Tensor, cov: Tensor, link: Link, generator: int | torch.Generator) -> Tensor:
+def sampled_noise(mean: Tensor, cov: Tensor, link: Link, seed: int) -> Tensor:
     """A′(m) − A′(m + Σ^½e), one draw e ~ N(0, I): its mean over draws is the expected noise."""
-    return link.mean(mean) - link.mean(mean + gaussian_draw(mean, cov, generator))
+    return link.mean(mean) - link.mean(mean + gaussian_draw(mean, cov, seed))
 
 
-def linearised_noise(mean: Tensor, cov: Tensor, link: Link, generator: int | torch.Generator) -> Tensor:
+def linearised_noise(mean: Tensor, cov: Tensor, link: Link, seed: int) -> Tensor:
     """−A″(m) Σ^½e: the sampled noise of the same seed to first order, with mean zero.
 
     The paper drops the minus  (eq:taylor_noise, eq:taylor_noise_nn).
     """
-    return -link.variance_times(mean, gaussian_draw(mean, cov, generator))
+    return -link.variance_times(mean, gaussian_draw(mean, cov, seed))
 
 
 def linearised_std(mean: Tensor, cov: Tensor, link: Link) -> Tensor:
