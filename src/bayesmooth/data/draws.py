@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from bayesmooth.data.labels import as_class_numbers
 from bayesmooth.data.source import Source
 from bayesmooth.errors import InputError
 from bayesmooth.files import name_errors, write_atomically
@@ -77,9 +76,11 @@ class Corruption:
             matrix, count = np.array(content["matrix"], dtype=np.float64), int(content["count"])
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
                 raise InputError(f"matrix of shape {matrix.shape}: must be K × K")
-            index, old, new = torch.from_numpy(np.array([content[key] for key in ("index", "old", "new")]))
-            index = as_class_numbers(index, count, "index").numpy()
-            old, new = (as_class_numbers(part, len(matrix), "old and new").numpy() for part in (old, new))
+            moved = np.array([content[key] for key in ("index", "old", "new")])
+            most = np.array([[count], [len(matrix)], [len(matrix)]])
+            if moved.size and (moved.dtype.kind != "i" or (moved < 0).any() or (moved >= most).any()):
+                raise InputError(f"index must be integers below {count}, old and new below {len(matrix)}")
+            index, old, new = moved.astype(np.int64)
             return cls(str(content["kind"]), matrix, int(content["seed"]), index, old, new, count, str(content["hash"]))
 
     def __repr__(self) -> str:

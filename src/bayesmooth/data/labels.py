@@ -166,8 +166,15 @@ class Labels:
     """Where the label is the one that most people chose: (position of the example, annotator, class)."""
 
     def __post_init__(self) -> None:
-        numbers = as_class_numbers(self.numbers, len(self.names), "labels")
-        object.__setattr__(self, "numbers", numbers)
+        numbers, classes = self.numbers, len(self.names)
+        if numbers.ndim != 1:
+            raise InputError(f"labels of shape {tuple(numbers.shape)}: must be one per row, (N,)")
+        if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
+            raise InputError(f"labels are {numbers.dtype}: must be integers from 0 to {classes - 1}")
+        if len(bad := ((numbers < 0) | (numbers >= classes)).nonzero()):
+            at = int(bad[0])
+            raise InputError(f"labels[{at}]={int(numbers[at])}: must be from 0 to {classes - 1}")
+        object.__setattr__(self, "numbers", numbers.to(torch.int64))
 
     @classmethod
     def of_votes(cls, votes: Sequence[tuple[int, str, str]], names: Sequence[str] | None, where: str) -> "Labels":
@@ -380,17 +387,3 @@ def encode(
         row, known = min(map(labels.index, unknown)), ", ".join(names)[:200]
         raise InputError(f"{where}, {place(row)}: {labels[row][:80]!r} is not one of the classes {known}")
     return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")
-
-
-def as_class_numbers(labels: Tensor, classes: int, what: str) -> Tensor:
-    """Labels as int64, one per input, each in 0 … K−1."""
-    if labels.ndim != 1:
-        raise InputError(f"{what} of shape {tuple(labels.shape)}: must be one per row, (N,)")
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise InputError(f"{what} are {labels.dtype}: must be integers from 0 to {classes - 1}")
-    labels = labels.to(torch.int64)
-    bad = ((labels < 0) | (labels >= classes)).nonzero()
-    if len(bad):
-        at = int(bad[0])
-        raise InputError(f"{what}[{at}]={int(labels[at])}: must be from 0 to {classes - 1}")
-    return labels

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesmooth.data.labels import Labels, as_class_numbers
+from bayesmooth.data.labels import Labels
 from bayesmooth.errors import InputError
 
 if TYPE_CHECKING:
@@ -180,8 +180,7 @@ class Source:
         if not self.ids:
             object.__setattr__(self, "ids", tuple(map(str, range(count))))
         if self.clean is not None:
-            clean = as_class_numbers(self.clean, len(self.labels.names), "clean labels")
-            object.__setattr__(self, "clean", clean)
+            object.__setattr__(self, "clean", self.labels.renumber(self.clean).numbers)  # checked alike
         per_row = {"labels": self.labels, "clean labels": self.clean, "ids": self.ids}
         shown = {"pictures": self.pictures, "predicted": self.predicted}
         for name, column in {**per_row, **shown, **self.meta}.items():
