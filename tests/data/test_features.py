@@ -1,16 +1,8 @@
 import pytest
-import torch
 
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
-
-
-def test_columns_called_as_the_classes_come_in_their_order(write, open_data):
-    path = write("dog,cat,fish,label\n.7,.2,.1,dog\n.1,.8,.1,cat\n.2,.2,.6,fish\n")
-    examples = open_data(path)
-    assert examples.class_names == ("cat", "dog", "fish")
-    assert torch.equal(examples.inputs.argmax(1), examples.labels.numbers)
 
 
 def test_categories_become_columns_of_zero_and_one(write, open_data):

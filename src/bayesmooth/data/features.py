@@ -13,7 +13,7 @@ from torch import Tensor
 from bayesmooth.data.arrays import as_finite
 from bayesmooth.data.labels import MISSING, as_text
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
-from bayesmooth.data.source import Columns, Kind, Note, Source
+from bayesmooth.data.source import Columns, Kind, Source
 from bayesmooth.data.tables import Array, as_arrow
 from bayesmooth.errors import InputError
 from bayesmooth.optional import require
@@ -192,31 +192,40 @@ class Reading:
         if self.vectors:
             return self._read_vectors(source, rows)
         parts: list[Array] = [np.empty((len(source), 0))]
-        notes, gaps, unknown = list[Note](), list[str](), list[str]()
+        gaps, unknown = list[str](), list[str]()
         for name, mean in self.numbers.items():
             values = rows[name].numbers
             odd = ~(np.abs(values) <= LARGEST)
-            if odd.any() and not fill:
+            parts.append(np.where(odd, mean, values)[:, None])
+            if not odd.any():
+                continue
+            texts = rows[name].texts
+            if not fill:
                 at = int(odd.argmax())
                 raise InputError(
-                    f"{rows.where}, {rows.place(at)}, column {name!r}: {rows[name].texts[at]} is not a finite number; "
+                    f"{rows.where}, {rows.place(at)}, column {name!r}: {texts[at]} is not a finite number; "
                     "mend it, or name other columns with features (--features)"
                 )
-            broken = [row for row in np.flatnonzero(odd).tolist() if rows[name].texts[row].strip() not in MISSING]
-            notes += [_note_broken(rows, name, broken)] if broken else []
-            gaps += [f"{missing} in {name!r}"] if (missing := int(odd.sum()) - len(broken)) else []
-            parts.append(np.where(odd, mean, values)[:, None])
+            broken = odd & ~np.isin([text.strip() for text in texts], MISSING)
+            if broken.any():
+                some = [f"{texts[at][:40]!r} ({rows.place(at)})" for at in np.flatnonzero(broken)[:SHOWN_CELLS]]
+                text = (
+                    f"{int(broken.sum())} of {len(broken)} cells in {name!r} are no numbers and count as missing, such "
+                    f"as {', '.join(some)}; mend them, or name other columns with features (--features)"
+                )
+                source = source.note(Kind.NOT_A_NUMBER, text, torch.from_numpy(broken))
+            if missing := int((odd & ~broken).sum()):
+                gaps.append(f"{missing} in {name!r}")
         for name, known in self.categories.items():
             texts = rows[name].texts
             parts.append(np.equal.outer(np.array(texts, object), known))
             unknown += [f"{text!r} in {name!r}" for text in sorted({*texts} - {*known})[:1]]
-        for what, some in (
-            ("missing numbers count as the mean of their column", gaps),
-            ("not in the training rows, and counted as no category", unknown),
-        ):
-            source = source.note(Kind.FILLED, f"{what}: {', '.join(some)}") if some else source
-        inputs = torch.from_numpy(np.concatenate(parts, axis=1, dtype=np.float64))
-        return replace(source, inputs=inputs, notes=(*source.notes, *notes))
+        if gaps:
+            source = source.note(Kind.FILLED, f"missing numbers count as the mean of their column: {', '.join(gaps)}")
+        if unknown:
+            text = f"not in the training rows, and counted as no category: {', '.join(unknown)}"
+            source = source.note(Kind.FILLED, text)
+        return replace(source, inputs=torch.from_numpy(np.concatenate(parts, axis=1, dtype=np.float64)))
 
     def _read_vectors(self, source: Source, rows: TableRows) -> Source:
         gone = ~np.logical_and.reduce([rows[name].known for name in self.vectors])
@@ -234,20 +243,7 @@ class Reading:
         return replace(source, inputs=torch.cat([*parts.values()], 1), reading=replace(self, vectors=lengths))
 
 
-def _note_broken(rows: TableRows, name: str, broken: Sequence[int]) -> Note:
-    """The cells that are no numbers, as a finding."""
-    cells = [f"{rows[name].texts[at][:40]!r} ({rows.place(at)})" for at in broken[:SHOWN_CELLS]]
-    more = ", …" if len(broken) > SHOWN_CELLS else ""
-    text = (
-        f"{len(broken)} of {len(rows.ids)} cells in {name!r} are no numbers and count as missing: {', '.join(cells)}"
-        f"{more}; mend them, or name other columns with features (--features)"
-    )
-    return Note(Kind.NOT_A_NUMBER, text, tuple(rows.ids[at] for at in broken))
-
-
-def learn_reading(
-    rows: TableRows, names: Sequence[str], named: bool, class_names: Sequence[str]
-) -> tuple[Reading, dict[str, str]]:
+def learn_reading(rows: TableRows, names: Sequence[str], named: bool) -> tuple[Reading, dict[str, str]]:
     """How these columns are learned from: as vectors, else as numbers and categories; and why some are not, which is an
     error where the user `named` them. Ids and row numbers are learned from only if they are named.
 
@@ -274,14 +270,12 @@ def learn_reading(
             f"{rows.where}: column {next(iter(left))!r} holds neither numbers nor a few categories; leave it out "
             "of the features"
         )
-    if {*numbers} == {*class_names}:  # probabilities, in the order of the classes
-        numbers = {name: numbers[name] for name in class_names}
     return Reading(numbers=numbers, categories=kinds), left
 
 
 def take_features(source: Source, rows: TableRows, names: Sequence[str], named: bool, fill: bool = True) -> Source:
     """The source with these columns as inputs, numbers to be standardised; as it is where nothing can be learned."""
-    reading, left = learn_reading(rows, names, named, source.class_names)
+    reading, left = learn_reading(rows, names, named)
     if not reading.names:
         return source
     learned = ", ".join(map(repr, reading.sources))[:300]
@@ -324,7 +318,7 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
     taken |= {*(columns.predicted or ())}
     names = named or [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
     if predicted:
-        names = named or [*find_probabilities(names, source.class_names)]
+        names = [*find_probabilities(names, source.class_names)]
         source = replace(take_features(source, rows, names, bool(named), fill=False), mean=None, std=None, reading=None)
     elif columns.text is None and columns.image is None:
         source = take_features(source, rows, names, bool(named))
