@@ -82,8 +82,8 @@ class IVONClassifier(_Classifier):
         module: a network that takes (rows, features) and gives logits, or a function (features, classes) that makes
             one; None makes a multi-layer perceptron, and lets a linear model compete with it.
         hidden: the widths of its layers.
-        lr, noise: as in `bayesmooth.IVON`, relative to the weights. None lets the held-out labels choose; both given
-            are one run.
+        lr, noise: as in `bayesmooth.IVON`, relative to the weights. None lets the held-out labels choose; with one of
+            them given there is one run, of 0.03 or 1.0 for the other.
         epochs, batch_size: how long, and how many rows per step; fewer, where an epoch would have few steps.
         samples: draws of the posterior that a prediction averages; 0 predicts at its mean, which held-out labels chose.
         random_state: of the weights, the noise and the order of the rows.
@@ -129,11 +129,8 @@ class IVONClassifier(_Classifier):
         inputs, few = self._inputs(X), len(X) < FEW
         order = torch.Generator("cpu").manual_seed(self._seed)
         held = torch.rand(len(X), generator=order, dtype=torch.float32, device="cpu") < HELD_BACK
-        if few or (self.lr and self.noise):
-            grid = [{"lr": self.lr or RATE, "noise": self.noise or NOISE}]
-        else:
-            own = {name: v for name in ("lr", "noise") if (v := getattr(self, name)) is not None}
-            grid = [dict(pair) for pair in dict.fromkeys(tuple({**s, **own}.items()) for s in IVON_GRID)]
+        one = few or self.lr is not None or self.noise is not None
+        setting = {"lr": RATE if self.lr is None else self.lr, "noise": NOISE if self.noise is None else self.noise}
         with torch.device("cpu"):
             found = fit(
                 lambda: self._make(X.shape[1], len(self.classes_)),
@@ -142,23 +139,19 @@ class IVONClassifier(_Classifier):
                 batch_size=min(self.batch_size, max(len(X) // STEPS, SMALLEST)),
                 validation=(inputs, numbers) if few else None,
                 held_back=held.nonzero()[:, 0].tolist(),
-                grid=grid,
+                grid=[setting] if one else IVON_GRID,
                 seed=self._seed,
                 quiet=True,
             )
             assert found.posterior is not None
             self.module_, self.posterior_, self.table_ = found.model, found.posterior, found.table
-            if self.module is None and len(grid) > 1 and int(held.sum()) >= ENOUGH:
-                self._compare_linear(inputs, numbers, held, found.accuracy)
+            if self.module is None and not one and int(held.sum()) >= ENOUGH:
+                line = fit_linear(inputs, numbers, held, len(self.classes_))
+                measured = {"trained": 1.0, "accuracy": line.accuracy, "nll": line.nll}
+                self.table_.append({"precision": line.precision, "labels": "given", **measured})
+                if line.is_level_with(found.accuracy):  # to a standard error
+                    self.module_, self.posterior_ = line.model, line.posterior
         return self
-
-    def _compare_linear(self, inputs: Tensor, numbers: Tensor, held: Tensor, best: float) -> None:
-        """Take the linear model unless the best network predicts held-out labels better by a standard error."""
-        line = fit_linear(inputs, numbers, held, len(self.classes_))
-        measured = {"trained": 1.0, "accuracy": line.accuracy, "nll": line.nll}
-        self.table_.append({"precision": line.precision, "labels": "given", **measured})
-        if line.is_level_with(best):
-            self.module_, self.posterior_ = line.model, line.posterior
 
     def predict_proba(self, X: Any) -> Array:
         """softmax(f) at the mean, or its average over `samples` draws; one column per class of `classes_`."""
