@@ -205,13 +205,12 @@ class Loop:
 
     def measure(self, tick: Callable[[], None]) -> Record:
         """The record of an epoch whose steps are done. Nothing of the loop changes here."""
-        settings, epoch = self.recipe.evaluate, self.epoch + 1
+        epoch = self.epoch + 1
         last = epoch == self.recipe.train.epochs
         record: Record = {"epoch": epoch, "step": self.schedule.last_epoch, "lr": self.schedule.get_last_lr()[0]}
         record |= {f"train.{name}": value for name, value in self.figures().items()}
-        how: dict[str, Any] = {"batchnorm": self.statistics, "tick": tick}
-        measure = partial(evaluate, self.recipe, self.splits, self.model, **how)
-        if last or epoch % settings.every == 0:
+        measure = partial(evaluate, self.recipe, self.splits, self.model, batchnorm=self.statistics, tick=tick)
+        if last or epoch % self.recipe.evaluate.every == 0:
             record |= measure()
         if last and (posterior := self.posterior()) is not None:
             record |= measure(posterior=posterior)
