@@ -154,7 +154,8 @@ class Projection(NamedTuple):
     def of(cls, rows: Tensor, max_dims: int = MAX_DIMS) -> "Projection":
         """The projection that suits these rows.
 
-        An axis is kept where the rows spread along it by more than float32 can tell from rounding.
+        RᵀR (D × D) and RRᵀ (N × N) have the same eigenvalues, so the smaller one is decomposed. An axis is kept where
+        the rows spread along it by more than float32 can tell from rounding.
         """
         low, high = rows.amin(0), rows.amax(0)
         varies = high > low
@@ -162,7 +163,17 @@ class Projection(NamedTuple):
             raise InputError("all embeddings are the same: nothing to learn from")
         mean, scale = rows.mean(0), (high - low).max()
         # Scaled first, so that no square is lost below float32's smallest number.
-        power, turned = decompose_rows(((rows - mean) / scale)[:, varies])
+        centred = ((rows - mean) / scale)[:, varies]
+        count, columns = centred.shape
+        wide, side = columns > count, min(count, columns)
+        gram = torch.zeros(side, side, dtype=torch.float64, device=centred.device)
+        for piece in torch.split(centred.mT if wide else centred, ROWS_AT_ONCE):
+            gram += (piece.mT @ piece).double()
+        # in numpy: torch's own may fail to converge where many columns are nearly constant
+        power, turned = (torch.from_numpy(part).to(gram) for part in np.linalg.eigh((gram / count).numpy(force=True)))
+        if wide:
+            tiny = torch.finfo(torch.float64).tiny
+            turned = centred.mT.double() @ (turned / (count * power).clamp_min(tiny).sqrt())
         rounding = torch.finfo(torch.float32).eps * float(rows.abs().max() / scale)
         least = max(NEGLIGIBLE * float(power[-1]), int(varies.sum()) * rounding**2)
         useful = max(int((power > least).sum()), 1)
@@ -338,25 +349,3 @@ def predict_folds(features: Tensor, labels: Tensor, classes: int) -> Tensor:
         averaged = softmax_moments(*fit.logits(features[held]), SAMPLES).mean
         own[held] = averaged.gather(1, labels[held][:, None]).squeeze(1)
     return own
-
-
-def decompose_rows(centred: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean squares of N centred rows along their principal axes, ascending, and the axes (D, min(N, D)), in float64.
-
-    RᵀR (D × D) and RRᵀ (N × N) have the same eigenvalues, so the smaller one is decomposed. An axis with no spread
-    along it is arbitrary.
-
-    >>> decompose_rows(torch.tensor([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]]))[0].round()
-    tensor([0., 4.], dtype=torch.float64)
-    """
-    count, columns = centred.shape
-    wide, side = columns > count, min(count, columns)
-    gram = torch.zeros(side, side, dtype=torch.float64, device=centred.device)
-    for piece in torch.split(centred.mT if wide else centred, ROWS_AT_ONCE):
-        gram += (piece.mT @ piece).double()
-    # in numpy: torch's own may fail to converge where many columns are nearly constant
-    power, turned = (torch.from_numpy(part).to(gram) for part in np.linalg.eigh((gram / count).numpy(force=True)))
-    if wide:
-        tiny = torch.finfo(torch.float64).tiny
-        turned = centred.mT.double() @ (turned / (count * power).clamp_min(tiny).sqrt())
-    return power, turned
