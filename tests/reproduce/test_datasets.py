@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesmooth.data import AUGMENTATIONS, batches, check, datasets, load
+from bayesmooth.data import AUGMENTATIONS, batches, datasets, load
 from bayesmooth.errors import InputError
 from bayesmooth.files import name_errors
 from reproduce import datasets as public
@@ -136,13 +136,11 @@ def test_a_set_is_found_where_its_folder_is(mnist_dir):
     assert (found["digits"], found["mnist"], found["cifar10"]) == (True, True, False)
 
 
-def test_check_tells_what_each_split_holds_or_what_is_wrong(mnist_dir):
-    good, bad = check("mnist", mnist_dir, verify=False), check("mnist", mnist_dir)
-    assert [(row["ok"], row["examples"], row["shape"]) for row in good] == [
-        (True, 6, [1, 28, 28]),
-        (True, 4, [1, 28, 28]),
-    ]
-    assert all(not row["ok"] and "md5" in row["problem"] for row in bad)
+def test_a_file_that_is_not_the_public_one_is_refused_unless_it_is_not_verified(mnist_dir):
+    for split, count in (("train", 6), ("test", 4)):
+        assert load("mnist", split, mnist_dir, verify=False).inputs.shape == (count, 1, 28, 28)
+        with pytest.raises(InputError, match="md5"):
+            load("mnist", split, mnist_dir)
 
 
 def test_the_layout_of_torchvision_is_found_too(mnist_dir):

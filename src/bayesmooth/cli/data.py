@@ -1,6 +1,7 @@
 """`data list`, `data check` and `data embed`."""
 
 from argparse import Namespace
+from typing import Any
 
 from bayesmooth.cli import DATA_DIR, MANY, command, option
 from bayesmooth.cli.sweeps import import_studies
@@ -26,7 +27,7 @@ def data(arguments: Namespace) -> int:
       bayesmooth data check source --set path=mine.csv
       bayesmooth data embed cifar10 --set limit=10000 --data-dir ~/data
     """
-    from bayesmooth.data import check, data_root, datasets
+    from bayesmooth.data import data_root, datasets
     from bayesmooth.train.recipe import parse_value
 
     name = arguments.name
@@ -49,9 +50,22 @@ def data(arguments: Namespace) -> int:
         for path in import_studies().embed_data(name, **options):
             print(path)
         return 0
-    results = check(name, **options)
-    for result in results:
-        print(f"{result['split']:12} {result['summary'] if result['ok'] else result['problem']}")
-        for note in result.get("notes", ()):
-            print(f"{'':12} {note}")
-    return 0 if all(result["ok"] for result in results) else 2
+    return check_data(name, options)
+
+
+def check_data(name: str, options: dict[str, Any]) -> int:
+    """Load every split with its checksums and its first input, and print what it holds, or its problem."""
+    from bayesmooth.data.catalog import MissingError, find_dataset, load
+
+    code = 0
+    for split in find_dataset(name).splits:
+        try:
+            examples = load(name, split, **options)
+            assert examples.input_shape  # which reads one
+            print(f"{split:12} {examples}", *examples.notes, sep="\n" + " " * 13)
+        except InputError as error:
+            # Data of the user's own need no test split.
+            if split == "train" or "path" not in options or not isinstance(error, MissingError):
+                print(f"{split:12} {error}")
+                code = 2
+    return code

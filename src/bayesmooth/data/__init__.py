@@ -1,6 +1,6 @@
 """`Source`, a data set where it lies; its labels and their corruption, and batches of it."""
 
-from bayesmooth.data.catalog import check, data_root, datasets, load
+from bayesmooth.data.catalog import data_root, datasets, load
 from bayesmooth.data.draws import (
     AUGMENTATIONS,
     Augment,
@@ -24,7 +24,6 @@ __all__ = [
     "Labels",
     "Source",
     "batches",
-    "check",
     "corrupt",
     "count_batches",
     "data_root",

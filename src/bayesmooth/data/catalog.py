@@ -209,7 +209,7 @@ def load(name: str, split: str = "train", data_dir: str | Path | None = None, **
     >>> load("digits", "test")
     Source(digits/test: 359 × float32[1, 8, 8], 10 classes)
     """
-    dataset = _named(name)
+    dataset = find_dataset(name)
     _check_choice("split", split, dataset.splits)
     for option in options:
         _check_choice(f"{name}: option", option, dataset.options)
@@ -239,27 +239,8 @@ def find_path(path: str, root: Path, split: str = "") -> Path:
     return place
 
 
-def check(name: str, data_dir: str | Path | None = None, **options: Any) -> list[dict[str, Any]]:
-    """Load every split with its checksums and its first input: what the split holds, or its problem.
-
-    Data of the user's own need no test split.
-    """
-    rows: list[dict[str, Any]] = []
-    for split in _named(name).splits:
-        try:
-            examples = load(name, split, data_dir, **options)
-            shape = list(examples.input_shape)
-        except InputError as error:
-            if split == "train" or "path" not in options or not isinstance(error, MissingError):
-                rows.append({"split": split, "ok": False, "problem": str(error)})
-            continue
-        row = {"split": split, "ok": True, "examples": len(examples), "shape": shape}
-        row |= {"classes": examples.num_classes, "summary": repr(examples)}
-        rows.append(row | {"notes": [note.text for note in examples.notes]})
-    return rows
-
-
-def _named(name: str) -> Dataset:
+def find_dataset(name: str) -> Dataset:
+    """The row of the catalog with this name."""
     _check_choice("data set", name, tuple(datasets()))
     return datasets()[name]
 
