@@ -70,7 +70,7 @@ def _take_classes(table: Table, labels: Any, rows: Any, predicted: bool) -> None
     if predicted and not names and table.inputs is not None:
         heads = tuple(map(str, getattr(rows, "columns", ())))
         if whole:
-            names = tuple(map(str, range(len(table.inputs[torch.zeros(1, dtype=torch.int64, device="cpu")][0]))))
+            names = tuple(map(str, range(np.shape(rows)[1])))
         elif heads and {*label_texts(given.tolist())} - {*MISSING} <= {*heads}:
             names = heads
     if names:
