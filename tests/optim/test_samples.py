@@ -198,9 +198,6 @@ def test_samples_whose_gradients_cancel_keep_their_curvature():
     torch.testing.assert_close(optimizer.state[weight]["hess"], expected)
 
 
-# ---- where the settings stand ----
-
-
 # ---- state that fits its parameter, whatever has happened to either ----
 
 
