@@ -108,27 +108,6 @@ def test_a_look_at_the_effective_labels_leaves_the_features_for_the_step(rig):
     loss(z, Y, index=INDEX, epoch=1.0)
 
 
-def test_a_saved_run_goes_on_where_it_was(rig, tiny_model):
-    model, loss = rig
-    optimizer = torch.optim.SGD([*model.parameters(), *loss.parameters()], lr=0.1)
-
-    def train(model, loss, optimizer):
-        optimizer.zero_grad()
-        value = step(model, loss, epoch=5.0)
-        value.backward()
-        optimizer.step()
-        return value.item()
-
-    train(model, loss, optimizer)
-    model2, loss2 = tiny_model(), ALASCA(N, K)
-    loss2.attach(model2, X)
-    optimizer2 = torch.optim.SGD([*model2.parameters(), *loss2.parameters()], lr=0.1)
-    model2.load_state_dict(model.state_dict())
-    loss2.load_state_dict(loss.state_dict())
-    for _ in range(3):
-        assert train(model, loss, optimizer) == train(model2, loss2, optimizer2)
-
-
 def test_building_the_heads_leaves_modes_and_statistics_of_the_model_as_they_were(tiny_model):
     model = tiny_model()
     model.layer2.eval()
