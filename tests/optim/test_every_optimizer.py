@@ -142,6 +142,21 @@ def test_a_closure_may_return_anything(task, name, wrap):
     assert same(weights_of(model), weights_of(plain))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
+@pytest.mark.parametrize("name", OURS)
+def test_zero_redundancy_is_refused_as_it_hides_weights_from_a_rank(task, name):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    kinds = {"ivon": IVON, "sam": SAM, "bsam": BSAM}
+    settings = {"lr": 0.1} | ({} if name == "sam" else {"ess": 40})
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(InputError, match=r"ZeroRedundancyOptimizer\("):
+            ZeroRedundancyOptimizer(task.net().parameters(), kinds[name.split(" ")[0]], **settings)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 # ---- what they keep ----
 
 

@@ -421,6 +421,9 @@ def test_step_inside_a_context_takes_its_sample(task):
     assert torch.equal(weights_of(model), weights_of(twin))
     with pytest.raises(InputError, match="call it outside"), a.sampled_params():
         a.step(task.closure(model, a, task.x, task.y))
+    several = IVON(task.net().parameters(), 0.1, 40, mc_samples=2)
+    with pytest.raises(InputError, match="not mc_samples=2"), several.sampled_params(train=True):
+        several.step(lambda: None)
     assert torch.equal(weights_of(model), weights_of(twin))
 
 

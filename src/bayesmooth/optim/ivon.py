@@ -227,9 +227,12 @@ class IVON(CheckedOptimizer):
 
     def _call_at_samples(self, closure: Callable[[], Any]) -> Any:
         """Mean loss over the samples of this step, or at that of the training context that `step` is called in."""
-        samples, losses = self._samples, []
+        samples, count, losses = self._samples, self.param_groups[0]["mc_samples"], []
         inside = samples.place is Place.TRAINING
-        count = 1 if inside else self.param_groups[0]["mc_samples"]
+        if inside and count > 1:
+            raise InputError(
+                f"step(closure) inside a sampling context takes one sample, not mc_samples={count}: call it outside"
+            )
         _, overflow = [vars(self).pop(name, None) for name in ("grad_scale", "found_inf")]  # or they stay for ever
         if overflow is not None:
             raise InputError(

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -49,6 +50,7 @@ class CheckedOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with options of their own, if their values and tensors pass the checks."""
+        _refuse_zero_redundancy(self)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about a parameter that is listed twice: it is refused
             super().add_param_group(param_group)
@@ -84,6 +86,18 @@ class CheckedOptimizer(Optimizer):
         for param, tensors in zip(params, states, strict=True):
             for key, value in tensors.items():
                 self.state[param][key] = value.to(param.device, widen(param.dtype), copy=True)
+
+
+def _refuse_zero_redundancy(optimizer: Optimizer) -> None:
+    """It gives each rank's optimizer a part of the weights, and the others would not be perturbed."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.distributed.optim.zero_redundancy_optimizer":
+            raise InputError(
+                f"ZeroRedundancyOptimizer({type(optimizer).__name__}): each rank would perturb its own part of the "
+                "weights only; shard the model with FSDP2 (fully_shard), or use DDP alone"
+            )
+        frame = frame.f_back
 
 
 def _check_values(group: dict[str, Any]) -> None:
