@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ def save(frame: Any, path: Path) -> Path:
         path.write_text(lines)
     elif path.suffix == ".json":
         path.write_text(json.dumps(rows, indent=2))
+    elif path.suffix == ".xlsx":
+        pytest.importorskip("openpyxl")
+        frame.to_excel(path, index=False)
     elif path.suffix == ".parquet":
         frame.to_parquet(path)
     elif path.suffix == ".npz":
@@ -54,7 +58,7 @@ def save(frame: Any, path: Path) -> Path:
 
 
 KINDS = [".csv", "-utf-16.csv", "-cp1252.csv", ".tsv", ".csv.gz", ".jsonl", ".jsonl.gz", ".json"]
-KINDS += [".parquet", ".npz", ".hf"]
+KINDS += [".xlsx", ".parquet", ".npz", ".hf"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,7 +68,8 @@ def test_what_is_written_differs_in_the_changed_labels_alone(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("formats")
-    rows = data.draw(st.lists(st.tuples(LABELS | ODD, TEXTS), min_size=3, max_size=6))
+    labels = LABELS if kind == ".xlsx" else LABELS | ODD  # pandas writes formulas
+    rows = data.draw(st.lists(st.tuples(labels, TEXTS), min_size=3, max_size=6))
     frame = pandas.DataFrame(rows, columns=["label", "text"]).sample(frac=1, random_state=0)
     if data.draw(st.booleans()) and kind != ".npz":
         frame["id"] = [f"{text} {row}" for row, text in enumerate(frame.text)]
@@ -95,6 +100,23 @@ def test_lines_of_json_that_do_not_change_stay_to_the_byte(tmp_path: Path) -> No
         source.write(tmp_path / "n.jsonl", {source.ids[1]: "cat"})
 
 
+def test_a_sheet_of_excel_is_written_again_by_its_values_and_gets_no_formula(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book, day = openpyxl.Workbook(), datetime(2026, 11, 18)
+    rows = [("label", "x", 2020, None), ("a", 1.5, day, "hidden"), (), ("b", 2, None, None), ("a", 3, "t", None)]
+    for row in rows:
+        book.active.append(row)
+    book.create_sheet("notes")
+    book.save(tmp_path / "t.xlsx")
+    source = open_source(tmp_path / "t.xlsx")
+    assert [name.partition("-")[0] for name in source.ids] == ["2", "4", "5"]
+    assert (source.labels.texts(), source.column("2020")[2]) == (["a", "b", "a"], "t")
+    source.write(tmp_path / "o.xlsx", {source.ids[1]: "=1+1", source.ids[2]: None})
+    sheet = openpyxl.load_workbook(tmp_path / "o.xlsx").active
+    assert [*sheet.values] == [rows[0], rows[1], ("=1+1", 2, None, None)]
+    assert sheet["A3"].data_type == "s"
+
+
 def test_lists_in_json_are_sets_of_tags_and_stay_lists(tmp_path: Path) -> None:
     tags: list[list[str]] = [["dog", "beach"], [], ["dog"]]
     rows = [{"labels": some, "t": word} for some, word in zip(tags, "abc", strict=True)]
@@ -114,6 +136,7 @@ def test_lists_in_json_are_sets_of_tags_and_stay_lists(tmp_path: Path) -> None:
         ("t.jsonl", b'{"a": 1}\n[', "not a list of objects"),
         ("t.jsonl", b"", "no rows"),
         ("t.json", b'{"label": ["a", "b"], "x": {"0": 1}}', "one object .*orient='records'"),
+        ("t.xlsx", b"PK", "not a workbook"),
         ("t.csv.gz", gzip.compress(b"label,x\na,1\n", mtime=0)[:-9], "not a file that can be read"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The formats of tables, read and written: CSV and JSON, packed or not, Parquet, frames, Hugging Face.
+"""The formats of tables, read and written: CSV and JSON, packed or not, Excel, Parquet, frames, Hugging Face.
 
 What is not changed is written again as it was, text to the byte.
 """
@@ -192,6 +192,37 @@ def read_frame(frame: Any, columns: Columns) -> Table:
     else:
         pairs = list(zip(frame.column_names, frame.columns, strict=True))
     return Table("table", columns, make_cells("table", pairs), len(frame))
+
+
+def read_excel(path: Path, columns: Columns) -> Table:
+    """The values of the first sheet of an .xlsx; formulas are read as what they gave when it was saved."""
+    library = require("openpyxl", "data")
+    with name_errors(path, "workbook"):
+        sheet = library.load_workbook(path, data_only=True).worksheets[0]
+        every = {number: row for number, row in enumerate(sheet.values, 1) if any(cell is not None for cell in row)}
+    if not every:
+        raise InputError(f"{path}: empty; its first row must name the columns")
+    header, *rows = every.values()
+    places = {str(name): at for at, name in enumerate(header) if name is not None}
+
+    def write(out: Path, changes: Changes, kept: list[int]) -> None:
+        """A workbook with the values of these rows, where no text becomes a formula."""
+        made = [[*row] for row in rows]
+        for name, changed in changes.items():
+            values = [row[places[name]] for row in rows]
+            for row, value in restore_types(values, table.texts(name), changed, str(path)).items():
+                made[row][places[name]] = value
+        book = library.Workbook()
+        for cells in [header, *(made[row] for row in kept)]:
+            book.active.append(cells)
+        for cell in (cell for cells in book.active for cell in cells if cell.data_type == "f"):
+            cell.data_type = "s"
+        replace_with(out, book.save)
+
+    pairs = [(name, [row[at] for row in rows]) for at, name in enumerate(header) if name is not None]
+    numbers = [*every][1:]
+    table = Table(str(path), columns, make_cells(str(path), pairs), len(rows), write, path, path.parent, numbers)
+    return table
 
 
 def read_parquet(path: Path, columns: Columns) -> Table:

@@ -20,7 +20,15 @@ from torch.utils.data import DataLoader, Dataset
 from bayesmooth.data.arrays import open_npy, open_npz, read_arrays, read_torch
 from bayesmooth.data.encoders import TINY_SIDE, Encoder, embed_pictures, embed_texts
 from bayesmooth.data.features import PICTURES, Reading, TableRows, choose_inputs, open_pictures
-from bayesmooth.data.formats import make_records, read_csv, read_frame, read_hugging_face, read_json, read_parquet
+from bayesmooth.data.formats import (
+    make_records,
+    read_csv,
+    read_excel,
+    read_frame,
+    read_hugging_face,
+    read_json,
+    read_parquet,
+)
 from bayesmooth.data.labels import Labels, as_text
 from bayesmooth.data.pictures import ImageFiles, read_folder
 from bayesmooth.data.source import Columns, Kind, Note, Source, take
@@ -37,7 +45,7 @@ MOST_LEFT_OUT = 0.5  # share of the examples; beyond it the audit would be one o
 FILES: dict[str, Any] = {".csv": read_csv, ".tsv": read_csv}
 FILES |= {".jsonl": read_json, ".ndjson": read_json, ".json": read_json}
 TEXTS = tuple(FILES)  # which may be packed: .csv.gz
-FILES |= {".parquet": read_parquet, ".pq": read_parquet, ".npz": open_npz, ".npy": open_npy}
+FILES |= {".xlsx": read_excel, ".parquet": read_parquet, ".pq": read_parquet, ".npz": open_npz, ".npy": open_npy}
 
 
 def open_source(
@@ -113,9 +121,7 @@ def _open_path(path: Path, columns: Columns, labels: Any, labelled: bool) -> Tab
         raise InputError(f"{path}: no such file; give a file with labels, or a folder of pictures")
     kind = get_kind(path)
     if kind not in FILES:
-        raise InputError(
-            f"{path}: unknown kind of file; must be one of {', '.join(FILES)}, or a folder; save a sheet as CSV"
-        )
+        raise InputError(f"{path}: unknown kind of file; must be one of {', '.join(FILES)}, or a folder")
     if kind == ".npy":
         return open_npy(path, columns, None if labels is None else Path(labels), labelled)
     table: Table = FILES[kind](path, columns)
