@@ -1,5 +1,6 @@
 """What people have: every format is opened, and written again with nothing changed but what was asked."""
 
+import gc
 import gzip
 import json
 from datetime import datetime
@@ -144,6 +145,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes, mess
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=rf"{name}.*{message}"):
         open_source(tmp_path / name)
+    assert gc.isenabled()  # it was off while the file was read
 
 
 COUNT = 20

@@ -5,10 +5,12 @@ is a finding with its ids, and the rest goes on. Only what would make the result
 classes left, or most examples unusable.
 """
 
+import gc
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,8 +126,22 @@ def _open_path(path: Path, columns: Columns, labels: Any, labelled: bool) -> Tab
         raise InputError(f"{path}: unknown kind of file; must be one of {', '.join(FILES)}, or a folder")
     if kind == ".npy":
         return open_npy(path, columns, None if labels is None else Path(labels), labelled)
-    table: Table = FILES[kind](path, columns)
+    with pause_collector():
+        table: Table = FILES[kind](path, columns)
     return table
+
+
+@contextmanager
+def pause_collector() -> Iterator[None]:
+    """Without the collector of cyclic garbage: while rows are read it looks at all of them again and again, which takes
+    more time than reading them, and finds nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> Source:

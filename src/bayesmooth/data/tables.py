@@ -94,6 +94,9 @@ class Table:
 
     def texts(self, name: str) -> list[str]:
         """The values of a column as texts; missing ones are empty, and a list of tags is one text."""
+        if str(getattr(self.cells[name], "type", "")) == "string":  # which `as_text` would leave as they are
+            texts: list[str] = self.cells[name].fill_null("").to_pylist()
+            return texts
         values, mark = self.values(name), self.columns.separator or SEPARATOR
         if list in {*map(type, values)}:
             values = [mark.join(map(as_text, value)) if isinstance(value, list) else value for value in values]
