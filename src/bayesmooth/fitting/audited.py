@@ -1,4 +1,4 @@
-"""What the audit says of the labels that `fit` learns, from features of the examples."""
+"""What the audit says of the labels that are learned, from features of the examples."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from bayesmooth.audit.predictions import learn_transitions, predict_true_classes
-from bayesmooth.audit.predictors import Predictors, beats_class_shares
+from bayesmooth.audit.predictors import Predictors, beats_class_shares, predict_embedded
 from bayesmooth.calling import read_logits, take_inputs, take_labels
+from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
 from bayesmooth.fitting.predicted import SMALLEST, Audited
+from bayesmooth.progress import silence
 
 
 def audit_labels(model: nn.Module, train: Any, held: Any, learn_held: bool) -> Audited | None:
@@ -39,6 +41,15 @@ def audit_labels(model: nn.Module, train: Any, held: Any, learn_held: bool) -> A
     parts = left_out[:count], of_held
     of_train, of_held = (predict_true_classes(each, transitions).clamp_min(SMALLEST) for each in parts)
     return Audited(of_train, of_held, transitions)
+
+
+def find_contradicted(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Which labels (N,) the audit contradicts, each left out."""
+    given = Labels(labels, tuple(map(str, range(classes))))
+    source = Source(rows, given, ids=tuple(map(str, range(len(labels)))), name="rows")
+    with silence():
+        suggested: Tensor = predict_embedded(source, leave_out=True).judge()["suggested"]
+    return suggested != labels
 
 
 def read_features(model: nn.Module, batches: Any) -> tuple[Tensor | None, Tensor, int]:

@@ -1,14 +1,17 @@
-"""A linear softmax model under a Gaussian prior, whose strength left-out given labels choose.
+"""A linear softmax model under a Gaussian prior. Left-out given labels choose its strength, and whom it learns from.
 
-Where features are many and examples few, this is what to beat: a network learns the wrong labels there.
+Where features are many and examples few, this is what to beat: a network learns the wrong labels there. It learns from
+all rows, or from those alone whose labels the audit does not contradict.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from bayesmooth.fitting.audited import find_contradicted
 from bayesmooth.fitting.trial import standard_error
 from bayesmooth.posterior import Posterior
 
@@ -28,6 +31,8 @@ class Linear(NamedTuple):
     nll: float
     held: int
     """How many these are."""
+    kept: Tensor
+    """Which rows (N,) it has learned."""
 
     def is_level_with(self, accuracy: float) -> bool:
         """Whether a network that has this accuracy on the same labels is better by less than a standard error.
@@ -38,10 +43,11 @@ class Linear(NamedTuple):
 
 
 def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps: int = STEPS) -> Linear:
-    """The prior precision that predicts left-out labels best, then the fit to all rows.
+    """The prior precision that predicts left-out labels best, then the fit to all rows, or to those not contradicted.
 
-    Each fifth of the rows is left out in turn. Accuracy and NLL are those of the rows `held`. Inputs are standardised
-    rows. The posterior is Laplace's, with a diagonal covariance.
+    Each fifth of the rows is left out in turn, and the audit sees no more than the others. Contradicted labels are
+    dropped if left-out ones, which nobody drops, are predicted better by a standard error. Accuracy and NLL are those
+    of the rows `held`. Inputs are standardised rows. The posterior is Laplace's, with a diagonal covariance.
 
     >>> x = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]] * 9)
     >>> found = fit_linear(x, (x[:, 0] > 0).long(), torch.arange(36) < 8, 2)
@@ -49,13 +55,15 @@ def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps
     1.0
     """
     rows = add_bias(inputs)
-    tried = leave_out(rows, labels, classes, steps)
-    best = max(range(len(PRECISIONS)), key=lambda i: measure(tried[i], labels))
-    accuracy, gain = measure(tried[best][held], labels[held])
-    precision, start = PRECISIONS[best], rows.new_zeros(rows.shape[1], classes)
-    weights = minimise(rows, labels, precision, start, steps)
-    spread = (rows @ weights).softmax(1)
-    curvature = rows.square().T @ (spread * (1 - spread))
+    (every, all_right), (some, some_right) = leave_out(inputs, labels, classes, steps)
+    gained, lost = int((some_right & ~all_right).sum()), int((all_right & ~some_right).sum())
+    drop = gained - lost > math.sqrt(gained + lost)
+    precision, logits = some if drop else every
+    kept = ~find_contradicted(inputs, labels, classes) if drop else torch.ones_like(labels, dtype=torch.bool)
+    accuracy, gain = measure(logits[held], labels[held])
+    weights = minimise(rows[kept], labels[kept], precision, rows.new_zeros(rows.shape[1], classes), steps)
+    spread = (rows[kept] @ weights).softmax(1)
+    curvature = rows[kept].square().T @ (spread * (1 - spread))
     std = (curvature + precision).rsqrt().T
     model = nn.Linear(inputs.shape[1], classes)
     with torch.no_grad():
@@ -63,19 +71,31 @@ def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps
         model.bias.copy_(weights[-1])
     mean = {name: p.detach().clone() for name, p in model.named_parameters()}
     spreads = {"weight": std[:, :-1].contiguous(), "bias": std[:, -1].contiguous()}
-    return Linear(model, Posterior(mean, spreads), precision, accuracy, -gain, int(held.sum()))
+    return Linear(model, Posterior(mean, spreads), precision, accuracy, -gain, int(held.sum()), kept)
 
 
-def leave_out(rows: Tensor, labels: Tensor, classes: int, steps: int) -> Tensor:
-    """Logits (precisions, N, K) of every row by a model that has not seen its fifth of the rows."""
-    logits = rows.new_zeros(len(PRECISIONS), len(rows), classes)
+Choice = tuple[tuple[float, Tensor], Tensor]
+"""A precision with the logits (N, K) of left-out rows, and which of these are right."""
+
+
+def leave_out(inputs: Tensor, labels: Tensor, classes: int, steps: int) -> tuple[Choice, Choice]:
+    """The choice for models of all labels, and for models of those that are not contradicted."""
+    rows = add_bias(inputs)
+    tried = rows.new_zeros(2, len(PRECISIONS), len(rows), classes)
     fold = torch.arange(len(rows), device=rows.device) % FOLDS
     for part in range(FOLDS):
-        out, weights = fold == part, rows.new_zeros(rows.shape[1], classes)
-        for i in reversed(range(len(PRECISIONS))):  # each starts where a stronger prior ended
-            weights = minimise(rows[~out], labels[~out], PRECISIONS[i], weights, steps)
-            logits[i, out] = rows[out] @ weights
-    return logits
+        out, learned = fold == part, (fold != part).nonzero().flatten()
+        right = learned[~find_contradicted(inputs[learned], labels[learned], classes)]
+        for logits, index in zip(tried, (learned, right), strict=True):
+            weights = rows.new_zeros(rows.shape[1], classes)
+            for i in reversed(range(len(PRECISIONS))):  # each starts where a stronger prior ended
+                weights = minimise(rows[index], labels[index], PRECISIONS[i], weights, steps)
+                logits[i, out] = rows[out] @ weights
+    choices = []
+    for logits in tried:
+        best = max(range(len(PRECISIONS)), key=lambda i: measure(logits[i], labels))
+        choices.append(((PRECISIONS[best], logits[best]), logits[best].argmax(1) == labels))
+    return choices[0], choices[1]
 
 
 def measure(logits: Tensor, labels: Tensor) -> tuple[float, float]:

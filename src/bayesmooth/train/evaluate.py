@@ -18,9 +18,11 @@ from bayesmooth.calling import statistics_kept
 from bayesmooth.data import Corruption, Source, batches, corrupt, label_hash, load, split
 from bayesmooth.data.features import Reading
 from bayesmooth.data.opening import open_like
+from bayesmooth.data.source import Kind
 from bayesmooth.data.tables import guard
 from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
+from bayesmooth.fitting.audited import find_contradicted
 from bayesmooth.optional import require
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.recipe import FILE, NONE, Recipe, find_builder
@@ -72,10 +74,20 @@ def prepare(recipe: Recipe) -> Splits:
         examples, corruption = corrupt(examples, noise.name, seed=seed, **noise.options)
     if data.validation:
         examples, validation = split(examples, data.validation, data.seed)
+    if data.audit == "drop":
+        examples = drop_contradicted(examples)
     if settings.test:
         test = load(data.name, "test", **data.options)
         test = _take(test, settings.test_limit, "[evaluate] test_limit")
     return Splits(examples, validation, test, corruption)
+
+
+def drop_contradicted(examples: Source) -> Source:
+    """The examples whose labels the audit does not contradict."""
+    rows = examples.batch(torch.arange(len(examples), device="cpu")).flatten(1)
+    contradicted = find_contradicted(rows, examples.labels.numbers, examples.num_classes)
+    text = f"{int(contradicted.sum()):,} of {len(examples):,} labels are not learned: the audit contradicts them"
+    return examples.subset(~contradicted).note(Kind.NOT_LEARNED, text)
 
 
 def _take(examples: Source, count: int, setting: str, seed: int | None = None) -> Source:

@@ -89,6 +89,7 @@ class DataSection(Choice):
     seed: int = setting(0, low=0)  # draws those two
     augment: str = setting("none", among=AUGMENTATIONS)
     mixup: float | None = setting(None, low=1e-3)  # α of its Beta distribution; left out: none
+    audit: Literal["drop"] | None = None  # leave out the training labels that the audit contradicts
 
 
 @dataclass(frozen=True)

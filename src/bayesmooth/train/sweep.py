@@ -201,7 +201,15 @@ def choose_settings(recipe: Recipe) -> Recipe:
         (part.batch(torch.arange(len(part), device="cpu")), part.labels.numbers) for part in parts
     )
     classes, shape, quiet = splits.train.num_classes, splits.train.input_shape, progress.SILENT.get()
-    tree, best, chosen = recipe.to_dict(), 0.0, "held-out labels:"
+    tree, best, chosen, line = recipe.to_dict(), 0.0, "held-out labels:", None
+    if flat:
+        rows, given = torch.cat([inputs, held[0]]), torch.cat([labels, held[1]])
+        line = fit_linear(rows, given, torch.arange(len(rows), device="cpu") >= len(inputs), classes)
+        if dropped := int((~line.kept).sum()):
+            chosen += f" without the {dropped:,} labels that the audit contradicts others are predicted better;"
+            tree["data"]["audit"] = "drop"
+            kept = line.kept[: len(inputs)]
+            inputs, labels = inputs[kept], labels[kept]
     if len(splits.validation) >= ENOUGH:
         found = fit(
             lambda: make_model(recipe, num_classes=classes, input_shape=shape),
@@ -218,15 +226,13 @@ def choose_settings(recipe: Recipe) -> Recipe:
         tree["optimizer"] |= found.setting
         best = max(row["accuracy"] for row in found.table if row["trained"] == 1)
         chosen += f" a network predicts {format_percent(best)} of them,"
-    if flat:
-        rows, last = torch.cat([inputs, held[0]]), torch.arange(len(inputs) + len(held[0]), device="cpu") >= len(inputs)
-        line = fit_linear(rows, torch.cat([labels, held[1]]), last, classes)
+    if line is not None:
         chosen += f" a linear model {format_percent(line.accuracy)}"
         if line.is_level_with(best):
             tree["data"]["validation"], tree["model"]["hidden"] = 0.0, []
-            decay = line.precision / len(rows)
+            decay = line.precision / int(line.kept.sum())
             tree["optimizer"] = {"name": "ivon", "lr": 0.3, "hess_init": 0.1, "weight_decay": decay}
-            chosen += "; it is trained on all labels"
+            chosen += "; it is trained on all others" if dropped else "; it is trained on all labels"
     if not quiet:
         print(chosen.removesuffix(","))
     return Recipe.from_dict(tree, SOURCE)
