@@ -38,7 +38,8 @@ def train(arguments: Namespace) -> int:
     trains a small network, or a linear model, on the numbers. A tenth of the
     labels is held out: from 100 of them on, they choose among 6 settings of
     IVON and between the two models; of fewer, the linear one is taken. A linear
-    one then learns from all labels.
+    one then learns these, too. Labels that the audit contradicts are left out
+    if left-out labels are then predicted better.
     With --set of a key of the model or the optimizer nothing is chosen.
     `bayesmooth recipes source` shows all keys.
 
