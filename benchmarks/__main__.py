@@ -12,6 +12,7 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "audit": ("quality: known errors found, against cleanlab and others", "10 min"),
     "review": ("quality: what a review of 50 to 200 labels tells and teaches", "35 min"),
     "training": ("quality: fit and its peers, the same budget for each, wrong and clean labels", "~1 h per seed"),
+    "linear": ("quality: linear models of rows of numbers with wrong labels", "~5 min"),
 }
 
 

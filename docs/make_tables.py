@@ -191,6 +191,17 @@ def compare_training() -> Lines:
     return lines
 
 
+def compare_linear() -> Lines:
+    """Linear models on the rows of numbers of the test pool: accuracy and NLL."""
+    records = read_records("linear.jsonl")
+    means = records.groupby(["cell", "method"], sort=False)[["accuracy", "nll"]].mean().unstack()
+    lines = [["", "bayesmooth", "logistic regression, C by cross-validation"]]
+    for name, row in [*means.iterrows(), ("mean", means.mean())]:
+        each = [(row["accuracy"][method], row["nll"][method]) for method in ("bayesmooth", "logistic regression")]
+        lines.append([str(name), *(f"{accuracy:.1f} / {nll:.2f}" for accuracy, nll in each)])
+    return lines
+
+
 def compare_costs() -> Lines:
     """A step of the optimizers alone, from `benchmarks optim`: time and memory."""
     times, memory = read_ratios("sample + update, 21"), read_ratios("peak memory")
@@ -283,6 +294,7 @@ TABLES: dict[str, Callable[[], Lines]] = {
     "another model": lambda: embolden_rows(read_markdown("choices/predicted.txt"), first=3),
     "targets": lambda: read_markdown("choices/targets.txt"),
     "training": compare_training,
+    "linear": compare_linear,
     "prediction": lambda: read_markdown("choices/prediction.txt"),
     "costs": compare_costs,
     "training steps": compare_training_steps,
