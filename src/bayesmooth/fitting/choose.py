@@ -10,10 +10,10 @@
 3. The best one studies for half of the epochs what all of these predict. Now the held-out labels have chosen, so they
    are learned, too: nobody has learned their errors, so the given label and the prediction say more than either does.
 
-That is three times the cost of one run. Held-out labels may be as wrong as the others: errors that a network cannot
-predict lower the accuracy of all settings alike. They choose the point to stop at, too, say how flat wrong labels have
-made predictions, and how much the audit counts (`predicted.py`). Everything is kept in a folder, so that a run that was
-stopped goes on.
+That is three times the cost of one run, and one audit. Held-out labels may be as wrong as the others: errors that a
+network cannot predict lower the accuracy of all settings alike. They choose the point to stop at, too, say how flat
+wrong labels have made predictions, and how much the audit counts (`predicted.py`). Everything is kept in a folder, so
+that a run that was stopped goes on.
 """
 
 import json
