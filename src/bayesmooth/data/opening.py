@@ -37,7 +37,7 @@ from bayesmooth.data.source import Columns, Kind, Note, Source, take
 from bayesmooth.data.tables import Table, as_arrow, read_labels
 from bayesmooth.errors import InputError
 
-RUN = "recipe.toml"  # what makes a folder a run
+RUN = "recipe.toml"  # a folder with this file is a run
 HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
 NO_COLUMNS = Columns()
 NUMBERS = ("int", "uin", "hal", "flo", "dou", "boo")  # how types of Arrow begin
