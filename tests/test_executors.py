@@ -142,5 +142,5 @@ def faults_of(steps):
 def test_memory_that_a_step_frees_is_there_for_the_next_one():
     keep_freed_memory()
     faults_of(3)
-    # 4 MB in pages of 4 KB would be 1,000 per step; once in a while other threads and the system have faults of their own.
+    # 4 MB in pages of 4 KB would be 1,000 per step; now and then other threads have faults of their own.
     assert min(faults_of(20) for _ in range(5)) < 1000
