@@ -57,3 +57,12 @@ def test_train_on_wide_embeddings_is_as_good_as_a_tuned_logistic_regression(tmp_
     assert 1400 < len(learned) < 1700
     ours = (run.predict(tmp_path / "new.npz").at_mean.argmax(1).numpy() == clean).mean()
     assert ours > tune(rows, given).score(new, clean) - 0.005
+
+
+def test_a_few_wide_rows_that_are_alike_do_not_diverge(tmp_path):
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(200, 1)) + 0.5 * generator.normal(size=(200, 1280))
+    labels = ((rows[:, 0] > 0) ^ (generator.random(200) < 0.3)).astype(int)
+    np.savez(tmp_path / "data.npz", embeddings=rows.astype(np.float32), labels=labels)
+    assert cli.main(["train", str(tmp_path / "data.npz"), "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    assert Run.open(tmp_path / "run").status == "finished"

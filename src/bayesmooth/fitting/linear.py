@@ -18,6 +18,8 @@ from bayesmooth.posterior import Posterior
 PRECISIONS = tuple(float(10 ** (k / 2)) for k in range(-2, 11))  # of the prior: 0.1 to 100,000
 FOLDS = 5  # each of them is left out once
 STEPS = 100  # of L-BFGS
+RATE = 0.3  # of IVON
+STABLE, POWER_STEPS = 10.0, 20
 
 
 class Linear(NamedTuple):
@@ -117,6 +119,23 @@ def minimise(rows: Tensor, labels: Tensor, precision: float, start: Tensor, step
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
     return weights.detach()
+
+
+def choose_rate(inputs: Tensor, decay: float) -> float:
+    """IVON's rate for such rows: RATE, or less where the run would diverge.
+
+    Averaged momentum is stable while lr λ/4 < 2(1 + β₁)/(1 − β₁) = 38, with λ the largest eigenvalue of RᵀR/N, and
+    decay, which has no momentum, while lr δ < 2. A quarter and a half of that leave room for the noise.
+
+    >>> choose_rate(torch.eye(3), 0.0), choose_rate(torch.eye(3), 20.0)
+    (0.3, 0.05)
+    """
+    rows = add_bias(inputs)
+    direction, steepest = torch.ones_like(rows[0]), 0.0
+    for _ in range(POWER_STEPS):
+        direction = rows.T @ (rows @ (direction / direction.norm())) / len(rows)
+        steepest = float(direction.norm())
+    return min(RATE, round(min(STABLE / (steepest / 4), 1 / max(decay, 1e-9)), 4))
 
 
 def add_bias(inputs: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from bayesmooth.data import data_root
 from bayesmooth.errors import InputError
 from bayesmooth.executors import DATA, set_variable
 from bayesmooth.fitting.choose import IVON_GRID, fit
-from bayesmooth.fitting.linear import fit_linear
+from bayesmooth.fitting.linear import choose_rate, fit_linear
 from bayesmooth.optim.schedule import ENOUGH
 from bayesmooth.train.evaluate import SOURCE, prepare
 from bayesmooth.train.loop import DivergedError, make_model
@@ -231,7 +231,8 @@ def choose_settings(recipe: Recipe) -> Recipe:
         if line.is_level_with(best):
             tree["data"]["validation"], tree["model"]["hidden"] = 0.0, []
             decay = line.precision / int(line.kept.sum())
-            tree["optimizer"] = {"name": "ivon", "lr": 0.3, "hess_init": 0.1, "weight_decay": decay}
+            rate = choose_rate(rows[line.kept], decay)
+            tree["optimizer"] = {"name": "ivon", "lr": rate, "hess_init": 0.1, "weight_decay": decay}
             chosen += "; it is trained on all others" if dropped else "; it is trained on all labels"
     if not quiet:
         print(chosen.removesuffix(","))
