@@ -39,12 +39,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, AdamW, Optimizer
 
+from bayesmooth.errors import require
 from bayesmooth.fitting.choose import GRID, IVON_GRID, Fit, fit
 from bayesmooth.fitting.heldout import Batches
 from bayesmooth.fitting.trial import NLL_SHARE, Plan, Trial, advance
 from bayesmooth.losses import LabelSmoothing
 from bayesmooth.optim import SAM
-from bayesmooth.optional import require
 from benchmarks.harness import Row, markdown, results_path, run_missing
 from benchmarks.training_tasks import DEVELOPMENT, TEST, Cell, problem
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
+from bayesmooth.errors import require
 from bayesmooth.models import cnn, mlp, resnet_small, weights_from
-from bayesmooth.optional import require
 
 WORDS, VOCABULARY = 24, 4000  # of a text; known words
 BELOW, TOKENS, RANK = 4, 20, 8  # MiniLM's frozen layers; tokens of a text; of the adapters

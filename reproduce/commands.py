@@ -14,9 +14,9 @@ from bayesmooth.cli.sweeps import make_executor, report_failures
 from bayesmooth.errors import InputError
 from bayesmooth.executors import Processes
 from bayesmooth.files import check_directory, write_json
+from bayesmooth.progress import format_duration
 from bayesmooth.train import Recipe, Run, override, prepare, train
 from bayesmooth.train.sweep import OVER, Outcome, sweep
-from bayesmooth.words import format_duration
 from reproduce import STUDIES
 from reproduce.datasets import embed_data as embed_data
 from reproduce.demo import summarise_demo

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmooth.files import write_atomically
-from bayesmooth.words import format_duration
+from bayesmooth.progress import format_duration
 from reproduce.study import TEXTS
 
 COLOURS = {"reproduced": "#00734f", "direction only": "#8a5a00", "not reproduced": "#b3261e", "not run": "#5f5f5f"}

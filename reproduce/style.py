@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from bayesmooth.errors import require
 from bayesmooth.files import replace_with
-from bayesmooth.optional import require
 from bayesmooth.train.compare import OKABE_ITO
 from reproduce.table import EARLY, Table
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import mean, stdev, variance
 from typing import Any, Literal
 
+from bayesmooth.errors import require
 from bayesmooth.files import write_atomically
-from bayesmooth.optional import require
 from bayesmooth.train import Run
 
 Row = dict[str, Any]

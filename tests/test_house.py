@@ -12,7 +12,6 @@ import bayesmooth
 SOURCE = Path(bayesmooth.__file__).parent
 FLOORS = [
     {"errors", "_kernels"},
-    {"optional", "words"},
     {"progress", "files", "executors"},
     {"randomness", "theory", "calling"},
     {"posterior"},

@@ -1,8 +1,15 @@
-"""The one exception for what a user can put right: the command line prints it in a line and exits with 2."""
+"""What a user can put right: the one exception for it, and its words for a wrong name and for a missing package."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+NEAREST = 3  # names that are offered instead of one that does not exist
 
 
 class InputError(ValueError):
-    """A value, a file or a setting that breaks a rule.
+    """A value, a file or a setting that breaks a rule; the command line prints it in a line and exits with 2.
 
     The message gives the value, the rule and the way out:
 
@@ -11,3 +18,37 @@ class InputError(ValueError):
         ...
     bayesmooth.errors.InputError: rho=-1: must be ≥ 0; use SGD for plain descent
     """
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error about a name that does not exist: the nearest ones that do.
+
+    >>> did_you_mean("weight_deacy", ["lr", "weight_decay"]), did_you_mean("x", ["lr", "ess"])
+    ("did you mean 'weight_decay'?", "there are 'ess' and 'lr'")
+    """
+    known = sorted(known)
+    if near := get_close_matches(name, known, NEAREST):
+        return f"did you mean {_join(near, 'or')}?"
+    if len(known) > 2 * NEAREST:
+        near = get_close_matches(name, known, NEAREST, cutoff=0)
+        return f"the nearest of {len(known)} are {_join(near, 'and')}"
+    return f"there are {_join(known, 'and')}" if known else "there are none"
+
+
+def _join(names: list[str], word: str) -> str:
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} {word} {last}" if first else last
+
+
+def require(module: str, extra: str) -> Any:
+    """Import `module`, which the extra `extra` brings; optional packages load where they are used.
+
+    >>> require("math", extra="train").pi
+    3.14...
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name != module.split(".")[0]:
+            raise  # the package is there; something inside it is broken
+        raise InputError(f"{module} is not installed, and this needs it; pip install 'bayesmooth[{extra}]'") from None

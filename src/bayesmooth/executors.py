@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from bayesmooth.errors import InputError
-from bayesmooth.optional import require
+from bayesmooth.errors import InputError, require
 
 T = TypeVar("T")
 

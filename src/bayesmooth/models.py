@@ -14,8 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bayesmooth.errors import InputError
-from bayesmooth.optional import require
+from bayesmooth.errors import InputError, require
 from bayesmooth.randomness import check_seed
 
 WIDTHS = (64, 128, 256, 512)

@@ -20,9 +20,8 @@ from bayesmooth.calling import (
     take_inputs,
     take_logits,
 )
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, require
 from bayesmooth.files import check_directory, replace_with
-from bayesmooth.optional import require
 from bayesmooth.randomness import PREDICTION, check_seed, standard_normal
 from bayesmooth.theory.links import Categorical, Link
 

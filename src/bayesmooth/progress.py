@@ -1,4 +1,7 @@
-"""Progress on stderr: a line that is written over on a terminal or in a notebook, lines when piped, or nothing."""
+"""Figures in words, and progress on stderr.
+
+A bar is a line that is written over on a terminal or in a notebook, lines when piped, or nothing.
+"""
 
 import sys
 import time
@@ -7,9 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from math import inf
 from shutil import get_terminal_size
-from typing import TypeVar
-
-from bayesmooth.words import format_duration
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -19,6 +20,14 @@ Numbers = Callable[[], Mapping[str, str]]
 SILENT = ContextVar("SILENT", default=False)
 LIVE, LINES, NOTHING = 0.2, 30.0, inf
 """The kinds of bars, by the seconds after which they are drawn again; a log stays short."""
+LINE = {
+    "train.loss": "loss",
+    "validation.accuracy": "validation",
+    "test.accuracy": "test",
+    "averaged.accuracy": "averaged",
+    "memorised": "memorised",
+}
+"""The figures of an epoch's line."""
 
 
 @contextmanager
@@ -90,3 +99,48 @@ class Bar:
             clear = f"\r{'':<{self.shown}}\r" if self.shown else ""
             print(clear + text, end=end, file=self.stream, flush=True)
             self.shown = 0
+
+
+# ---- figures ----
+
+
+def format_percent(share: float) -> str:
+    """A share of one in per cent.
+
+    >>> format_percent(0.8123)
+    '81.2 %'
+    """
+    return f"{100 * share:.1f} %"
+
+
+def format_figure(name: str, value: float) -> str:
+    """A figure by its name: accuracies and what is memorised in per cent, the others with three digits.
+
+    >>> format_figure("test.accuracy", 0.8123), format_figure("train.loss", 0.51234)
+    ('81.2 %', '0.512')
+    """
+    return format_percent(value) if name.endswith(("accuracy", "memorised")) else f"{value:.3f}"
+
+
+def format_epoch(record: Mapping[str, Any], epochs: int) -> str:
+    """An epoch in a line.
+
+    >>> format_epoch({"epoch": 3, "train.loss": 0.5, "test.accuracy": 0.931}, epochs=20)
+    'epoch  3/20  loss 0.500  test 93.1 %'
+    """
+    figures = [f"{name} {format_figure(key, record[key])}" for key, name in LINE.items() if key in record]
+    return "  ".join([f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}", *figures])
+
+
+def format_duration(seconds: float) -> str:
+    """A length of time as a person says it.
+
+    >>> format_duration(7.2), format_duration(190), format_duration(7500), format_duration(1e6)
+    ('7 s', '3 min', '2 h 05 min', '12 days')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes > 100 * 60:
+        return f"{minutes / 1440:.0f} days"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"

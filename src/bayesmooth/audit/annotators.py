@@ -24,7 +24,7 @@ from bayesmooth.audit.predictions import LeftOut, Predictions, wilson
 from bayesmooth.audit.predictors import predict_embedded
 from bayesmooth.data import Source
 from bayesmooth.data.labels import Votes
-from bayesmooth.words import format_percent
+from bayesmooth.progress import format_percent
 
 TRUSTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # λ that are tried
 PERSON = 10.0  # votes for which the matrix of all annotators counts in each row of one annotator's

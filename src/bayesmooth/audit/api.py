@@ -39,11 +39,10 @@ from bayesmooth.data.encoders import PLAIN, Encoder
 from bayesmooth.data.features import choose_inputs
 from bayesmooth.data.opening import check_share, choose_to_embed, embed, prepare, settle
 from bayesmooth.data.source import REMARKS, Kind
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, did_you_mean
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import silence
-from bayesmooth.words import did_you_mean
 
 Array = NDArray[Any]
 CHOOSING = 2_000  # examples on which one of several encoders is chosen

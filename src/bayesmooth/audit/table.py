@@ -20,10 +20,9 @@ from bayesmooth.audit.neighbours import Similar, find_similar
 from bayesmooth.data import Source
 from bayesmooth.data.features import SHEET_ROW
 from bayesmooth.data.tables import guard
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, require
 from bayesmooth.files import check_directory, write_together
-from bayesmooth.optional import require
-from bayesmooth.words import format_percent
+from bayesmooth.progress import format_percent
 
 if TYPE_CHECKING:
     from bayesmooth.audit.annotators import Consensus

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmooth import __version__
-from bayesmooth.errors import InputError
-from bayesmooth.words import did_you_mean
+from bayesmooth.errors import InputError, did_you_mean
 
 WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 COMMANDS = {

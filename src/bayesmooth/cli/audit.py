@@ -7,9 +7,9 @@ from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from bayesmooth.cli import COLUMNS, DEVICE, READING, command, option, split_names
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, did_you_mean
 from bayesmooth.files import check_directory
-from bayesmooth.words import did_you_mean, format_percent
+from bayesmooth.progress import format_percent
 
 if TYPE_CHECKING:
     from bayesmooth.audit import Audit

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesmooth.cli import MANY, PLACE, QUIET, RECIPE, command, option
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, require
 from bayesmooth.files import check_output, write_atomically
-from bayesmooth.optional import require
 
 if TYPE_CHECKING:
     from bayesmooth.train.sweep import Outcome

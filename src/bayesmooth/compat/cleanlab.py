@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmooth.audit import Audit, audit, audit_probabilities
-from bayesmooth.errors import InputError
-from bayesmooth.optional import require
+from bayesmooth.errors import InputError, require
 
 Array = NDArray[Any]
 

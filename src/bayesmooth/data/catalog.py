@@ -18,9 +18,7 @@ from bayesmooth.data.labels import Labels
 from bayesmooth.data.opening import open_like, open_source, prepare, read_table
 from bayesmooth.data.pictures import ImageFiles, find_base, read_folder
 from bayesmooth.data.source import Columns, Source
-from bayesmooth.errors import InputError
-from bayesmooth.optional import require
-from bayesmooth.words import did_you_mean
+from bayesmooth.errors import InputError, did_you_mean, require
 
 PUBLIC = "reproduce.datasets"  # in a clone
 PIECE = 8192  # rows whose statistics are computed at once

@@ -29,8 +29,7 @@ from torch import Tensor
 
 from bayesmooth.data.pictures import THREADS, ImageFiles
 from bayesmooth.data.source import Inputs
-from bayesmooth.errors import InputError
-from bayesmooth.optional import require
+from bayesmooth.errors import InputError, require
 from bayesmooth.progress import bar
 
 BATCH = 32  # texts or pictures that go through a network together

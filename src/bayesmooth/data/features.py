@@ -15,8 +15,7 @@ from bayesmooth.data.labels import MISSING, as_text
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
 from bayesmooth.data.source import Columns, Kind, Source
 from bayesmooth.data.tables import Array, as_arrow
-from bayesmooth.errors import InputError
-from bayesmooth.optional import require
+from bayesmooth.errors import InputError, require
 
 PICTURES = ("path", "image")  # columns of pictures
 CATEGORIES = 50  # of a column at most, and each must occur four times on average

@@ -18,9 +18,8 @@ import numpy as np
 from bayesmooth.data.labels import LABELS, SEPARATOR, split_tags
 from bayesmooth.data.source import Columns, Kind, Note
 from bayesmooth.data.tables import Changes, Table, guard, make_cells, restore_types, unguard, write_folder
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, require
 from bayesmooth.files import name_errors, replace_with, write_atomically
-from bayesmooth.optional import require
 
 LONGEST = 2**31 - 1  # field of a CSV; by itself the library stops at 128 kB
 AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded

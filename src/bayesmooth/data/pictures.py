@@ -23,9 +23,8 @@ from torch import Tensor
 from bayesmooth.data.labels import Labels, as_text, encode, name_classes
 from bayesmooth.data.source import Columns, Kind, Note
 from bayesmooth.data.tables import Changes, Table, write_folder
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, require
 from bayesmooth.files import copy_files, is_file_name, leads_up, name_errors
-from bayesmooth.optional import require
 
 MAX_PIXELS = 50_000_000  # a picture of more is taken for an attack on memory
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}

@@ -31,9 +31,8 @@ from bayesmooth.data.labels import (
     split_tags,
 )
 from bayesmooth.data.source import Columns, Inputs, Note
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, require
 from bayesmooth.files import make_folder
-from bayesmooth.optional import require
 
 CLEAN = ("clean_label", "clean_labels")
 IDS = ("id", "ids")

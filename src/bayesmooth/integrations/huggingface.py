@@ -18,12 +18,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from bayesmooth import metrics as measures
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, require
 from bayesmooth.fitting import Fit, fit
 from bayesmooth.optim import IVON
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
 from bayesmooth.optim.settings import choose_beta2
-from bayesmooth.optional import require
 from bayesmooth.posterior import Posterior
 
 base = require("transformers", "huggingface")

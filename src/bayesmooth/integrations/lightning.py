@@ -10,10 +10,9 @@ import torch
 
 from bayesmooth import metrics as measures
 from bayesmooth.calling import call_model, evaluating, move_inputs, take_inputs, take_logits
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, require
 from bayesmooth.optim import IVON
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
-from bayesmooth.optional import require
 
 base = require("lightning.pytorch", "lightning")
 

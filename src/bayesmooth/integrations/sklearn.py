@@ -13,13 +13,12 @@ from torch import Tensor, nn
 
 from bayesmooth.audit import Audit, audit, audit_probabilities
 from bayesmooth.calling import evaluating, take_logits
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, require
 from bayesmooth.fitting.choose import IVON_GRID, fit
 from bayesmooth.fitting.linear import fit_linear
 from bayesmooth.labelnoise import LabelNoise, label_noise
 from bayesmooth.models import mlp, weights_from
 from bayesmooth.optim.schedule import ENOUGH
-from bayesmooth.optional import require
 
 base = require("sklearn.base", "data")
 validation = require("sklearn.utils.validation", "data")

@@ -6,11 +6,10 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, require
 from bayesmooth.files import replace_with
-from bayesmooth.optional import require
+from bayesmooth.progress import format_duration, format_figure
 from bayesmooth.train.run import Run
-from bayesmooth.words import format_duration, format_figure
 
 OTHERS = ("memorised", "validation.accuracy")  # figures of a report beside those of the test set
 

@@ -20,10 +20,9 @@ from bayesmooth.data.features import Reading
 from bayesmooth.data.opening import open_like
 from bayesmooth.data.source import Kind
 from bayesmooth.data.tables import guard
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, require
 from bayesmooth.files import write_atomically
 from bayesmooth.fitting.audited import find_contradicted
-from bayesmooth.optional import require
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.recipe import FILE, NONE, Recipe, find_builder
 

@@ -23,14 +23,13 @@ from torch.optim import SGD
 
 from bayesmooth.data import AUGMENTATIONS, Corruption, datasets
 from bayesmooth.data.draws import KINDS
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, did_you_mean
 from bayesmooth.files import name_errors
 from bayesmooth.losses import LOSSES
 from bayesmooth.models import MODELS
 from bayesmooth.optim import OPTIMIZERS, settings
 from bayesmooth.optim.schedule import SCHEDULES
 from bayesmooth.randomness import KERNELS
-from bayesmooth.words import did_you_mean
 
 Value = Any  # what TOML can write: one of TYPES, or a list of them
 Tree = dict[str, dict[str, Value]]  # sections by name, each with its keys and values

@@ -31,10 +31,10 @@ from bayesmooth import files, progress
 from bayesmooth.audit import Audit, audit_network
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
+from bayesmooth.progress import format_epoch, format_figure
 from bayesmooth.train.evaluate import Forecast, Splits, evaluate, open_new, prepare, probabilities, statistics_batches
 from bayesmooth.train.loop import Checkpoint, DivergedError, Loop, make_model
 from bayesmooth.train.recipe import Recipe, find_differences
-from bayesmooth.words import format_epoch, format_figure
 
 RECIPE, STATUS, NOISE, DATA = "recipe.toml", "run.json", "noise.json", "data.json"
 METRICS, REPORT, POSTERIOR = "metrics.jsonl", "report.json", "posterior.safetensors"

@@ -23,11 +23,11 @@ from bayesmooth.executors import DATA, set_variable
 from bayesmooth.fitting.choose import IVON_GRID, fit
 from bayesmooth.fitting.linear import choose_rate, fit_linear
 from bayesmooth.optim.schedule import ENOUGH
+from bayesmooth.progress import format_epoch, format_percent
 from bayesmooth.train.evaluate import SOURCE, prepare
 from bayesmooth.train.loop import DivergedError, make_model
 from bayesmooth.train.recipe import Recipe, Tree, find_differences, override
 from bayesmooth.train.run import Run, StoppedError, handle_signals, train
-from bayesmooth.words import format_epoch, format_percent
 
 OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
 

@@ -27,9 +27,8 @@ from bayesmooth.audit.table import QUADRANTS, SURE, Audit
 from bayesmooth.data.features import SHEET_ROW
 from bayesmooth.data.pictures import ImageFiles, as_bytes, as_rgb
 from bayesmooth.data.source import Inputs
-from bayesmooth.errors import InputError
-from bayesmooth.optional import require
-from bayesmooth.words import format_percent
+from bayesmooth.errors import InputError, require
+from bayesmooth.progress import format_percent
 
 LIKELIEST, WORST_TAGS = 3, 5  # classes, or tags, that are shown with their probabilities
 TEXTS = 16_000_000  # characters of text in a report: it stays a file that opens at once
