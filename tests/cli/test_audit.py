@@ -41,6 +41,20 @@ def test_the_audit_is_saved_before_anything_is_printed(table, tmp_path, monkeypa
     assert (tmp_path / "out" / "audit.csv").exists()
 
 
+def test_the_terminal_shows_the_headline_and_no_more_than_the_labels_that_look_wrong(table, tmp_path, capsys):
+    assert cli.main(["audit", str(table), "--out", str(tmp_path / "out"), "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 of 40 looks wrong" in shown
+    assert [line.split()[0] for line in shown.splitlines() if line.startswith("  ")] == ["1"]
+    lines = table.read_text("utf-8").splitlines()
+    shuffled = [f"{lines[i % 7 + 1].split(',')[0]},{line.partition(',')[2]}" for i, line in enumerate(lines[1:])]
+    table.write_text("\n".join([lines[0], *shuffled]), encoding="utf-8")
+    assert cli.main(["audit", str(table), "--out", str(tmp_path / "nothing"), "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert "warning: Nothing can be told of these labels:" in shown
+    assert not [line for line in shown.splitlines() if line.startswith("  ")]
+
+
 def test_an_audit_never_overwrites_what_it_audits(table, tmp_path, monkeypatch, capsys):
     mine = table.rename(tmp_path / "audit.csv")
     before = mine.read_bytes()

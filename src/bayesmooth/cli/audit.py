@@ -149,10 +149,13 @@ def clean(arguments: Namespace) -> int:
 
 
 def _print(made: "Audit", count: int) -> None:
-    """What was learned from, the headline and the worst labels."""
+    """What was learned from, the headline and the worst of the labels that look wrong."""
     for note in made.summary["notes"]:
         print(f"note: {note}")
     print(repr(made).removeprefix("Audit(").removesuffix(")"))
+    print(made.headline)
+    if warning := made.summary["warning"]:
+        print(f"warning: {warning}")
     print(f"{made.summary['method']}, {made.summary['seconds']} s")
     if people := made.summary.get("annotators"):
         ends = (f"{one['annotator']} in {format_percent(one['quality'])}" for one in (people[0], people[-1]))
@@ -160,7 +163,7 @@ def _print(made: "Audit", count: int) -> None:
     print(f"also found: {made.findings}")
     for problem in made.findings.problems:
         print(f"problem: {problem.text}")
-    rows = made.top(count)
+    rows = made.top(min(count, int(made.contradicted.sum())))
     width = max([len(row["id"]) for row in rows] + [2])
     for row in rows:
         change = f"{row['given']} → {row['suggested']}"
