@@ -54,14 +54,7 @@ class Corrected:
 
 
 def read_decisions(path: str | Path) -> tuple[Decision, ...]:
-    """The decisions in a CSV that the report wrote, or in a JSON file that a tool exported (`exchange`).
-
-    A row that breaks the format is an error.
-    """
-    if Path(path).suffix.lower() == ".json":
-        from bayesmooth.audit.exchange import read_reviewed
-
-        return read_reviewed(Path(path))
+    """The decisions in a CSV that the report wrote; a row that breaks the format is an error."""
     table = read_csv(Path(path))
     if table.names not in (COLUMNS, COLUMNS[:-1]):
         raise InputError(f"{path}: first line {','.join(table.names)!r}; must be {','.join(COLUMNS)}")

@@ -298,12 +298,6 @@ class Audit:
             (folder / name).unlink(missing_ok=True)
         return folder / "audit.html"
 
-    def export(self, directory: str | Path) -> Path:
-        """Write the suggestions as tasks for Label Studio; `clean` reads the answers."""
-        from bayesmooth.audit.exchange import export
-
-        return export(self, Path(directory))
-
     def show(self) -> None:
         """The report below the cell of a notebook; elsewhere in the browser."""
         from bayesmooth.audit.report import show

@@ -14,8 +14,19 @@ from bayesmooth.progress import format_percent
 if TYPE_CHECKING:
     from bayesmooth.audit import Audit
 
-OWN = {"source", "out", "title", "probabilities", "top", "data_dir", "quiet"}
-OWN |= {"export", "fail_above", "fail_on", "json", "summary"}
+OWN = {
+    "source",
+    "out",
+    "title",
+    "probabilities",
+    "top",
+    "data_dir",
+    "quiet",
+    "fail_above",
+    "fail_on",
+    "json",
+    "summary",
+}
 OF_RUNS = ("decisions", "budget", "leave_out", "device")
 LOADED = ("bayesmooth.audit", "pandas", "sklearn.linear_model", "PIL.Image")
 KINDS = (
@@ -53,7 +64,6 @@ def read_share(text: str) -> float:
     option("--leave-out", action="store_const", const=True, help="judge a label by a posterior without its example"),
     option("--top", type=int, default=10, help="how many to print (default: 10)"),
     *DEVICE,
-    option("--export", choices=["label-studio"], help="write the suggestions for a tool, to review there"),
     option("--fail-above", metavar="SHARE", type=read_share, help="exit with 1 if at least 5%% (0.05) are wrong"),
     option("--fail-on", metavar="KIND,…", type=split_names, default=[], help=f"exit with 1 if any occur: {FOUND}"),
     option("--json", action="store_true", help="print audit.json and nothing else"),
@@ -99,8 +109,6 @@ def audit(arguments: Namespace) -> int:
         verb = audit_probabilities if arguments.probabilities else audit_data
         made = verb(arguments.source, **options)
     saved = made.save(arguments.out, title=arguments.title)
-    if arguments.export:
-        print(made.export(arguments.out), file=sys.stderr)
     failures = made.find_failures(arguments.fail_above, arguments.fail_on)
     if arguments.summary is not None:
         with arguments.summary.open("a", encoding="utf-8") as page:
@@ -117,7 +125,7 @@ def audit(arguments: Namespace) -> int:
 
 @command(
     option("labels", type=Path, help="what was audited, or its audit.csv"),
-    option("decisions", type=Path, nargs="?", help="the CSV of the report, or the JSON of a tool of --export"),
+    option("decisions", type=Path, nargs="?", help="the CSV that the report exported"),
     option("--out", type=Path, required=True, help="the file or folder to write"),
     option("--audit", metavar="DIR", type=Path, help="folder of the audit (default: that of the decisions, or audit)"),
     option("--drop-duplicates", action="store_true", help="keep one of copies with the same label"),
@@ -134,7 +142,6 @@ def clean(arguments: Namespace) -> int:
       bayesmooth clean reviews.csv decisions.csv --out corrected.csv --label stars
       bayesmooth clean embeddings.npz decisions.csv --out corrected.npz
       bayesmooth clean photos/ decisions.csv --out corrected/
-      bayesmooth clean photos/ label-studio-export.json --out corrected/
       bayesmooth clean photos/ --out fewer/ --drop-duplicates --drop-unreadable
       bayesmooth clean audit/audit.csv decisions.csv --out labels.csv
       bayesmooth clean photos.csv decisions.csv --tags beach,dog,night --out corrected.csv

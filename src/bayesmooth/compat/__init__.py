@@ -1,1 +1,0 @@
-"""Names of other packages on our code, so that their users switch by changing an import."""
