@@ -24,6 +24,7 @@ from bayesmooth.audit.predictions import LeftOut, Predictions, wilson
 from bayesmooth.audit.predictors import predict_embedded
 from bayesmooth.data import Source
 from bayesmooth.data.labels import Votes
+from bayesmooth.data.source import Kind
 from bayesmooth.progress import format_percent
 
 TRUSTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)  # λ that are tried
@@ -111,10 +112,9 @@ class Consensus:
         return chosen
 
 
-def predict_consensus(
-    source: Source, known: Mapping[int, int] | None = None
-) -> tuple[Predictions, Consensus, list[str]]:
-    """Predictions of what most annotators said, the consensus that they come from, and what to say of it.
+def predict_consensus(source: Source, known: Mapping[int, int]) -> tuple[Predictions, Consensus, Source]:
+    """Predictions of what most annotators said, the consensus that they come from, and the source with what most said
+    as its labels, and with notes.
 
     The prediction learns from the majority first, then once more from the consensus. Both times every example is left
     out: its prediction must not repeat its votes. `known` are classes that a review found, by position: examples by
@@ -123,6 +123,7 @@ def predict_consensus(
     votes = source.labels.count_votes()
     made = predict_embedded(source, leave_out=True)
     given = votes.majority(made.probabilities)
+    source = replace(source, labels=source.labels.renumber(given))
     people = f"{len(votes.label):,} votes of {len(votes.annotators):,} annotators"
     named = torch.zeros(len(votes.annotators), votes.classes, dtype=torch.bool, device="cpu")
     named[votes.annotator, votes.label] = True
@@ -131,10 +132,10 @@ def predict_consensus(
         z /= z.sum(1, keepdim=True)
         ones = torch.ones(len(named), dtype=torch.float64, device="cpu")
         majority = Consensus(votes, z, _matrices(votes, z), 0.0, ones)
-        made = predict_embedded(replace(source, labels=source.labels.renumber(given)))
+        made = predict_embedded(source)
         method = f"{people} who name one class each, so that their majority counts; {made.method}"
         rules = "most annotators only ever name one class, as rules do: their majority counts"
-        return replace(made, method=method), majority, [rules]
+        return replace(made, method=method), majority, source.note(Kind.LEARNED, rules)
     consensus = agree(votes, made.probabilities, known, made.informative)
     made = predict_embedded(replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True)
     consensus = agree(votes, made.probabilities, known, made.informative)
@@ -151,15 +152,15 @@ def predict_consensus(
         mixed=None,
         informative=True,  # people's votes tell of their labels
     )
-    remarks = []
     if consensus.trust == TRUSTS[-1]:
-        remarks.append("the prediction counts as much as it may beside the votes: look at some yourself")
+        text = "the prediction counts as much as it may beside the votes: look at some yourself"
+        source = source.note(Kind.LEARNED, text)
     some = consensus.weights < 1
     if bool(some.any()):
         names = ", ".join(np.array(votes.annotators, object)[some.numpy()])
         count = f"{float(consensus.weights[some].sum()):.1f}"
-        remarks.append(f"the same errors are made by {names}, who count as {count} annotators")
-    return predictions, consensus, remarks
+        source = source.note(Kind.LEARNED, f"the same errors are made by {names}, who count as {count} annotators")
+    return predictions, consensus, source
 
 
 def agree(votes: Votes, prior: Tensor, known: Mapping[int, int] | None = None, informative: bool = True) -> Consensus:

@@ -134,15 +134,15 @@ def audit(
             raise InputError("predicted: one label per example only; leave it out")
         predictions: Predictions | TagPredictions
         if kind == "votes":
-            predictions, consensus, remarks = predict_consensus(source, find_known(source, decisions))
-            for text in remarks:
-                source = source.note(Kind.LEARNED, text)
+            predictions, consensus, source = predict_consensus(source, find_known(source, decisions))
         elif kind == "tags":
             predictions, source = predict_tags(source, leave_out), note_odd_tags(source)
         else:
             predictions = predict_embedded(source, leave_out, foreign)
-        made = make_audit(source, predictions, named, embedded=True, against=other, consensus=consensus)
-        made = add_review(made, start, decisions, budget, embedded=True, confidence=sure)
+        made = make_audit(
+            source, predictions, start, decisions, budget,
+            embedded=True, columns=named, against=other, consensus=consensus, confidence=sure,
+        )  # fmt: skip
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
     return made
@@ -204,8 +204,7 @@ def audit_probabilities(
         else:
             values = check_probabilities(rows, len(source), source.num_classes)
             predictions = Predictions(given, values, method="probabilities as given")
-        made = make_audit(source, predictions, named, embedded=embedded)
-        return add_review(made, start, decisions, budget, embedded=embedded)
+        return make_audit(source, predictions, start, decisions, budget, embedded=embedded, columns=named)
 
 
 def audit_network(
@@ -266,8 +265,7 @@ def audit_network(
             f"{type(model).__name__}, {samples} posterior samples, {'leave-one-out' if leave_out else 'in-sample'}",
             without_label=LeftOut.of(left_out, labels),
         )
-        made = make_audit(source, predictions, Columns(), embedded=False)
-        return add_review(made, start, decisions, budget, embedded=False)
+        return make_audit(source, predictions, start, decisions, budget, embedded=False)
 
 
 def check_batches(batches: Any) -> None:
@@ -341,15 +339,12 @@ def find_known(source: Source, decisions: str | Path | None) -> dict[int, int]:
 
 
 def open_other_split(against: Any, source: Source, columns: Columns, encoder: Any, cache: Any) -> Source:
-    """The split that is only compared with, scaled as these examples are; its labels are not judged, so any will do."""
+    """The split that is only compared with, scaled as these examples are; its labels are not judged, so any will do.
+
+    One whose rows mean something else is an error.
+    """
     other = choose_inputs(open_source(against, columns), columns)
     other = embed(other, choose_to_embed(other, columns), encoder, cache)
-    check_comparable(source, other)
-    return replace(other, mean=source.mean, std=source.std)
-
-
-def check_comparable(source: Source, other: Source) -> None:
-    """Refuse a split whose rows mean something else."""
     own, theirs = (each.reading.names if each.mean and each.reading is not None else () for each in (source, other))
     if own and theirs and own != theirs:
         only = {"what is audited": sorted({*own} - {*theirs}), "the other": sorted({*theirs} - {*own})}
@@ -368,18 +363,23 @@ def check_comparable(source: Source, other: Source) -> None:
             f"against: {other.name} and {source.name} are texts encoded by TF-IDF, each its own way; name an encoder "
             "(--encoder), or pip install 'bayesmooth[audit]'"
         )
+    return replace(other, mean=source.mean, std=source.std)
 
 
 def make_audit(
     source: Source,
     predictions: Predictions | TagPredictions,
-    columns: Columns,
+    start: float,
+    decisions: str | Path | None,
+    budget: int | None,
     *,
     embedded: bool,
+    columns: Columns | None = None,
     against: Source | None = None,
     consensus: Consensus | None = None,
+    confidence: Array | None = None,
 ) -> Audit:
-    """The ranked table, with all findings and figures."""
+    """The ranked table: findings, figures, the queue, what decisions teach, and the neighbours of what will be seen."""
     judged = {"class_names": source.class_names, **predictions.judge()}
     judged = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in judged.items()}
     left_out, labels = predictions.left_out, predictions.labels
@@ -399,7 +399,7 @@ def make_audit(
         "noise_rate_words": LEARNED_ERRORS,
         "contradicted_out_of_sample": contradicted,
         "notes": [note.text for note in source.notes if note.kind in REMARKS],
-        "columns": columns.clean_options,
+        "columns": {} if columns is None else columns.clean_options,
         **predictions.facts,
     }
     found = find(source, torch.from_numpy(judged["given"]), embedded=embedded, against=against)
@@ -407,29 +407,13 @@ def make_audit(
         summary["annotators"] = consensus.annotators(source.class_names)
         source = replace(source, meta={**source.meta, "votes": consensus.votes.texts(source.class_names)})
     kind = TagAudit if isinstance(predictions, TagPredictions) else Audit
-    return kind(examples=source, summary=summary, findings=found, consensus=consensus, **judged)
-
-
-def add_review(
-    made: Audit,
-    start: float,
-    decisions: str | Path | None = None,
-    budget: int | None = None,
-    *,
-    embedded: bool,
-    confidence: Array | None = None,
-) -> Audit:
-    """The table with its queue, what decisions teach, and the neighbours of what will be looked at."""
-    source, rows, components = made.examples, None, None
-    if embedded and len(source) <= SAMPLE:
-        rows = read_rows(source)
-        components = Projection.of(rows, PLACES).features(rows)[:, :-1].numpy()
-    review = design(describe(made, components, confidence), budget)
-    made = replace(made, review=review)
+    made = kind(examples=source, summary=summary, findings=found, consensus=consensus, **judged)
+    rows = read_rows(source) if embedded and len(source) <= SAMPLE else None
+    components = None if rows is None else Projection.of(rows, PLACES).features(rows)[:, :-1].numpy()
+    made.review = design(describe(made, components, confidence), budget)
     if decisions is not None:
         made = learn(made, read_decisions(decisions))
-    if rows is not None:
-        shown = np.unique(np.concatenate([made.order[:SIMILAR], review.queue]))
-        made = replace(made, similar=made.find_similar(rows, shown))
-    seconds = round(time.perf_counter() - start, 2)
-    return replace(made, summary={**made.summary, "seconds": seconds})
+    if rows is not None and made.review is not None:
+        made.similar = made.find_similar(rows, np.unique(np.concatenate([made.order[:SIMILAR], made.review.queue])))
+    made.summary = {**made.summary, "seconds": round(time.perf_counter() - start, 2)}
+    return made

@@ -14,19 +14,8 @@ from bayesmooth.progress import format_percent
 if TYPE_CHECKING:
     from bayesmooth.audit import Audit
 
-OWN = {
-    "source",
-    "out",
-    "title",
-    "probabilities",
-    "top",
-    "data_dir",
-    "quiet",
-    "fail_above",
-    "fail_on",
-    "json",
-    "summary",
-}
+OWN = {"source", "out", "title", "probabilities", "top", "data_dir", "quiet"}
+OWN |= {"fail_above", "fail_on", "json", "summary"}
 OF_RUNS = ("decisions", "budget", "leave_out", "device")
 LOADED = ("bayesmooth.audit", "pandas", "sklearn.linear_model", "PIL.Image")
 KINDS = (
