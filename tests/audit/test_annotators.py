@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayesmooth.audit import audit_votes
+from bayesmooth.audit import audit, audit_votes
 from bayesmooth.audit.annotators import agree, compare
 from bayesmooth.cli import main
 from bayesmooth.data.arrays import read_vote_array
@@ -194,6 +194,15 @@ def test_reviewed_labels_say_how_good_annotators_are() -> None:
     first = next(one for one in known.annotators("012") if one["annotator"] == "0")
     assert first["confusions"].startswith("0 as 1")
     assert first["quality"] < 0.8
+
+
+def test_decisions_are_held_against_the_audited_label_also_where_votes_tie(tmp_path: Path) -> None:
+    x, votes, _ = crowd(300, each=2)
+    labels = read_vote_array(votes, ["0", "1", "2"])
+    made = audit(x, labels, quiet=True)
+    rows = "".join(f"{i},{made.given[i]},keep,\n" for i in range(300))
+    (tmp_path / "decisions.csv").write_text(f"id,given,decision,new_label\n{rows}")
+    assert not audit(x, labels, decisions=tmp_path / "decisions.csv", quiet=True).contradicted.any()
 
 
 def test_what_is_no_table_of_votes_is_refused() -> None:

@@ -231,7 +231,8 @@ def test_a_run_is_audited_from_its_folder(tmp_path: Path, capsys: pytest.Capture
     assert main(["audit", str(tmp_path / "run"), "--out", str(out), "--quiet"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(out / "audit.html")
     made = run.audit(quiet=True)
-    assert made.to_csv() == (out / "audit.csv").read_text()
+    with (out / "audit.csv").open(newline="") as file:
+        assert [row["rank"] for row in csv.DictReader(file)] == [str(rank) for rank in made.columns()["rank"]]
     assert errors(made) > 0.8
     assert main(["audit", str(tmp_path / "run"), "--text", "review"]) == 2
     assert "--text: not for a run" in capsys.readouterr().err

@@ -334,7 +334,8 @@ def find_known(source: Source, decisions: str | Path | None) -> dict[int, int]:
     """The classes that a review found, by position."""
     decided = () if decisions is None else read_decisions(decisions)
     at, names = source.find([row.id for row in decided]), list(source.class_names)
-    found = {at[row.id]: row.new_label or row.given for row in decided if row.id in at and row.names_label}
+    named = (row for row in decided if row.id in at and row.decision in ("keep", "relabel"))
+    found = {at[row.id]: row.new_label or row.given for row in named}
     return {i: names.index(name) for i, name in found.items() if name in names}
 
 

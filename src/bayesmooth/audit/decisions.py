@@ -38,11 +38,6 @@ class Decision:
         """Whether the reviewer found the label wrong; None where they skipped it."""
         return None if self.decision == "skip" else self.decision != "keep"
 
-    @property
-    def names_label(self) -> bool:
-        """Whether it says which label is right."""
-        return self.decision in ("keep", "relabel")
-
 
 @dataclass(frozen=True)
 class Corrected:
@@ -138,59 +133,45 @@ def clean(
         raise InputError(f"{target}: would overwrite an input; name another file")
     if not target.parent.is_dir():
         raise InputError(f"{target}: its folder does not exist; create {target.parent} first")
-    files = AuditFiles.find(path, decisions, audit)
-    audited = {} if files is None else files.read_columns()
-    source = open_source(path, Columns(**audited | columns))
+    audited = find_audit(path, decisions, audit)
+    summary = {} if audited is None else read_json(audited)
+    lists = {"tags": "tags", "class-names": "class_names"}
+    read = {lists.get(k, k): v.split(",") if k in lists else v for k, v in summary.get("columns", {}).items()}
+    source = open_source(path, Columns(**read | columns))
     corrected = apply_decisions(source, () if decisions is None else read_decisions(decisions))
     texts, gone = corrected.labels.texts(), {*corrected.removed}
     if drop_duplicates or drop_unreadable:
-        if files is None:
+        if audited is None:
             raise InputError(f"{path}: no audit of it is at hand; name its folder (--audit)")
         final = dict(zip(source.ids, texts, strict=True))
-        dropped = files.list_copies(final) if drop_duplicates else set[str]()
-        dropped |= files.list_unreadable() if drop_unreadable else set()
+        dropped = list_copies(audited.with_suffix(".csv"), final) if drop_duplicates else set[str]()
+        if drop_unreadable:
+            dropped |= {i for one in summary["problems"] if one["kind"] == Kind.UNREADABLE for i in one["ids"]}
         gone |= {i for i, name in enumerate(source.ids) if name in dropped}
     changes: dict[str, str | None] = {source.ids[i]: texts[i] for i in corrected.relabelled}
     source.write(target, changes | dict.fromkeys((source.ids[i] for i in gone), None))
     return replace(corrected, removed=tuple(sorted(gone)))
 
 
-@dataclass(frozen=True)
-class AuditFiles:
-    """The folder of an audit, as `Audit.save` wrote it."""
-
-    folder: Path
-    summary: Mapping[str, Any]
-
-    @classmethod
-    def find(cls, source: Path, decisions: str | Path | None, named: str | Path | None) -> "AuditFiles | None":
-        """The audit of this source: in the folder that is named, beside the decisions or the source, or in `audit`."""
-        near = [source.parent] if decisions is None else [Path(decisions).parent, source.parent]
-        folders = [Path(named)] if named is not None else [*near, Path("audit")]
-        for folder in folders:
-            if (folder / "audit.json").is_file():
-                summary = read_json(folder / "audit.json")
-                if named is not None or summary.get("source") in (source.name, source.stem):
-                    return cls(folder, summary)
-        if named is not None:
+def find_audit(source: Path, decisions: str | Path | None, named: str | Path | None) -> Path | None:
+    """The audit.json of this source: in the folder that is named, beside the decisions or the source, or in `audit`."""
+    if named is not None:
+        if not (Path(named) / "audit.json").is_file():
             raise InputError(f"{named}: holds no audit.json; name the folder that `audit` wrote")
-        return None
+        return Path(named) / "audit.json"
+    folders = [source.parent, Path("audit")]
+    if decisions is not None:
+        folders.insert(0, Path(decisions).parent)
+    for place in (folder / "audit.json" for folder in folders):
+        if place.is_file() and read_json(place).get("source") in (source.name, source.stem):
+            return place
+    return None
 
-    def read_columns(self) -> dict[str, Any]:
-        """The settings by which the labels were read."""
-        columns = self.summary.get("columns", {})
-        lists = {"tags": "tags", "class-names": "class_names"}
-        return {lists.get(name, name): value.split(",") if name in lists else value for name, value in columns.items()}
 
-    def list_copies(self, labels: Mapping[str, str]) -> set[str]:
-        """Ids of near duplicates that have the same label as the first of them, which is not among them."""
-        table = read_csv(self.folder / "audit.csv")
-        if "duplicate_of" not in table.names:
-            raise InputError(f"{self.folder}: this audit looked for no duplicates")
-        pairs = zip(table.values("id"), table.values("duplicate_of"), strict=True)
-        return {a for a, b in pairs if b not in ("", a) and labels.get(a) == labels.get(b)}
-
-    def list_unreadable(self) -> set[str]:
-        """Ids of the pictures that could not be read."""
-        problems = self.summary.get("problems", [])
-        return {id for one in problems if one["kind"] == Kind.UNREADABLE for id in one["ids"]}
+def list_copies(table: Path, labels: Mapping[str, str]) -> set[str]:
+    """Ids of near duplicates that have the same label as the first of them, which is not among them."""
+    audited = read_csv(table)
+    if "duplicate_of" not in audited.names:
+        raise InputError(f"{table}: this audit looked for no duplicates")
+    pairs = zip(audited.values("id"), audited.values("duplicate_of"), strict=True)
+    return {a for a, b in pairs if b not in ("", a) and labels.get(a) == labels.get(b)}

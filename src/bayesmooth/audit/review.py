@@ -37,19 +37,11 @@ MOST_LEARNED = 400  # decisions that are learned from
 STEPS, TOLERANCE = 50, 1e-10  # of Newton's method
 LEAST_DRAWN = 10  # draws from which a share is estimated
 NORMAL_95 = 1.959963984540054
-CONSTANTS = {
-    "intercept": INTERCEPT,
-    "slope": SLOPE,
-    "spread": SPREAD,
-    "learned": LEARNED,
-    "ofClass": OF_CLASS,
-    "ofPlace": OF_PLACE,
-    "models": MODELS,
-    "scoreAlone": SCORE_ALONE,
-    "mostLearned": MOST_LEARNED,
-    "leastDrawn": LEAST_DRAWN,
-    "normal": NORMAL_95,
-}  # as the page knows them
+OF_THE_PAGE = (
+    "INTERCEPT", "SLOPE", "SPREAD", "LEARNED", "OF_CLASS", "OF_PLACE", "MODELS", "SCORE_ALONE", "MOST_LEARNED",
+    "LEAST_DRAWN", "NORMAL_95",
+)  # fmt: skip
+"""The constants that the page computes with too."""
 
 
 class Traits(NamedTuple):
@@ -120,12 +112,6 @@ class Review:
         shares = self.drawn.copy()
         shares[list(drawn)] = list(drawn.values())
         return replace(self, wrong=dict(wrong), drawn=shares, queue=np.array([*drawn]))
-
-    def columns(self) -> dict[str, Array]:
-        """What audit.csv says of it: the chance to be wrong, the probability to be drawn, the place in the queue."""
-        at = np.full(len(self.drawn), "", object)
-        at[self.queue] = np.arange(1, len(self.queue) + 1).astype(str)
-        return {"chance": self.chance, "drawn": self.drawn, "queue": at}
 
     def summarise(self, names: Sequence[str]) -> dict[str, Any]:
         """What audit.json says: the share of wrong labels and that of each class, as far as they can be told."""

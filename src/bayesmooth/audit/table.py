@@ -138,16 +138,17 @@ class Audit:
 
     def describe_labels(self) -> dict[str, Any]:
         """What audit.json says of every class."""
-        names, k = self.class_names, len(self.class_names)
-        given, wrong = (np.bincount(self.given, weights, k) for weights in (None, self.contradicted))
-        unclear = np.bincount(self.given, self.ambiguity, k) / np.maximum(given, 1)
-        columns: dict[str, Any] = {
-            "name": names,
-            "examples": given.tolist(),
-            "contradicted": wrong.astype(int).tolist(),
-        }
-        columns["ambiguity"] = [share if count else None for share, count in zip(unclear.tolist(), given, strict=True)]
-        classes = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        names, weights = self.class_names, (None, self.contradicted, self.ambiguity)
+        counts = (np.bincount(self.given, each, len(names)).tolist() for each in weights)
+        classes = [
+            {
+                "name": name,
+                "examples": count,
+                "contradicted": int(wrong),
+                "ambiguity": unclear / count if count else None,
+            }
+            for name, count, wrong, unclear in zip(names, *counts, strict=True)
+        ]
         return {"class_names": list(names), "classes": classes}
 
     def pair_labels(self) -> tuple[Array, Array]:
@@ -174,6 +175,10 @@ class Audit:
     def _columns(self) -> dict[str, list[Any]]:
         labels, rank = np.array(self.class_names, object), np.empty(len(self), np.int64)
         rank[self.order] = np.arange(1, len(self) + 1)
+        review: dict[str, Array] = {}
+        if self.review is not None:
+            review = {"chance": self.review.chance, "drawn": self.review.drawn, "queue": np.full(len(self), "", object)}
+            review["queue"][self.review.queue] = np.arange(1, len(self.review.queue) + 1).astype(str)
         columns = {
             "rank": rank,
             "given": labels[self.given],
@@ -183,7 +188,7 @@ class Audit:
             "disagreement": self.disagreement,
             "ambiguity": self.ambiguity,
             "quadrant": np.array(QUADRANTS, object)[self.quadrant],
-            **({} if self.review is None else self.review.columns()),
+            **review,
             "noise": self.noise,
             "clean": None if self.clean is None else labels[self.clean],
         }
@@ -239,13 +244,6 @@ class Audit:
             if count := int(masks[kind].sum()):
                 failures.append(f"{count:,} {FINDINGS[kind].replace('_', ' ')} ({kind})")
         return failures
-
-    def to_csv(self) -> str:
-        """The table as CSV, in the order of the data.
-
-        A text that a spreadsheet would run as a formula gets an apostrophe in front, which `clean` takes off again.
-        """
-        return write_csv(self._columns)
 
     def to_markdown(self, failures: Sequence[str] | None = None) -> str:
         """The headline, what was found and the ten worst labels, for a notebook or the page of a job."""
@@ -325,7 +323,8 @@ def format_sureness(probability: float) -> str:
 
 
 def write_csv(columns: Mapping[str, Sequence[Any]]) -> str:
-    """Columns as CSV, with texts that no spreadsheet runs as formulas."""
+    """Columns as CSV; a text that a spreadsheet would run as a formula gets an apostrophe in front, which `clean` takes
+    off again."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

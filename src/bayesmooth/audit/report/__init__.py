@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+from bayesmooth.audit import review as review_model
 from bayesmooth.audit.decisions import COLUMNS, DECISIONS
-from bayesmooth.audit.review import CONSTANTS, Review
 from bayesmooth.audit.table import QUADRANTS, SURE, Audit
 from bayesmooth.data.features import SHEET_ROW
 from bayesmooth.data.pictures import ImageFiles, as_bytes, as_rgb
@@ -74,16 +74,19 @@ def to_json(value: object) -> str:
     return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def pack(values: Array, dtype: DTypeLike | None = None) -> dict[str, str]:
-    """An array as {type, data}, the type by the name of JavaScript's view; whole numbers as small as they can be."""
-    smallest = np.min_scalar_type(int(values.max())) if dtype is None else dtype
-    array = np.asarray(values).astype(np.dtype(smallest).newbyteorder("<"))
-    return {"type": f"{array.dtype.name.capitalize()}Array", "data": base64.b64encode(array.tobytes()).decode()}
+def pack(values: Array | None) -> dict[str, str] | None:
+    """An array as {type, data}, the type by the name of JavaScript's view; numbers as small as they can be."""
+    if values is None:
+        return None
+    small = {"f": np.dtype("<f4"), "i": np.min_scalar_type(int(values.max()))}
+    kind = values.dtype if values.dtype.itemsize <= 2 else small[values.dtype.kind].newbyteorder("<")
+    data = base64.b64encode(values.astype(kind).tobytes()).decode()
+    return {"type": f"{kind.name.capitalize()}Array", "data": data}
 
 
-def pack_share(values: Array) -> dict[str, str]:
+def pack_share(values: Array) -> dict[str, str] | None:
     """Shares of one in 16 bits."""
-    return pack(np.round(np.clip(np.asarray(values, np.float64), 0, 1) * 65535), np.uint16)
+    return pack(np.round(np.clip(values.astype(np.float64), 0, 1) * 65535).astype("<u2"))
 
 
 def make_payload(audit: Audit) -> dict[str, Any]:
@@ -94,10 +97,10 @@ def make_payload(audit: Audit) -> dict[str, Any]:
         "suggested": pack(audit.suggested),
         "givenProbability": pack_share(audit.given_probability),
         "suggestedProbability": pack_share(audit.suggested_probability),
-        "disagreement": pack(audit.disagreement, np.float32),
-        "ambiguity": pack(audit.ambiguity, np.float32),
-        "quadrant": pack(audit.quadrant, np.uint8),
-        "clean": None if audit.clean is None else pack(audit.clean),
+        "disagreement": pack(audit.disagreement),
+        "ambiguity": pack(audit.ambiguity),
+        "quadrant": pack(audit.quadrant),
+        "clean": pack(audit.clean),
     }
     hidden = {SHEET_ROW} if audit.consensus is None else {SHEET_ROW, "votes"}  # on every card
     shown = {name: column for name, column in source.meta.items() if name not in hidden}
@@ -164,7 +167,7 @@ def choose_texts(audit: Audit, columns: Mapping[str, Sequence[str]]) -> dict[str
     return {"keys": keys, "rows": [row if i in fits else None for i, row in enumerate(rows)]}
 
 
-def describe_review(review: Review) -> dict[str, Any]:
+def describe_review(review: review_model.Review) -> dict[str, Any]:
     """The queue, how it was drawn, and all that the page needs to compute what Python does."""
     traits, count = review.traits, len(review.drawn)
     return {
@@ -172,16 +175,10 @@ def describe_review(review: Review) -> dict[str, Any]:
         "queue": review.queue.tolist(),
         "drawn": review.drawn[review.queue].tolist(),
         "wrong": [[i, int(wrong)] for i, wrong in review.wrong.items()],
-        "traits": {
-            "score": pack(traits.score, np.float32),
-            "numbers": pack(traits.numbers, np.float32),
-            "given": pack(traits.given),
-            "rival": pack(traits.rival),
-            "places": None if traits.places is None else pack(traits.places, np.int8),
-        },
+        "traits": {name: pack(column) for name, column in traits._asdict().items()},
         "numbers": traits.numbers.size // count,
         "places": 0 if traits.places is None else traits.places.size // count,
-        **CONSTANTS,
+        **{name: getattr(review_model, name) for name in review_model.OF_THE_PAGE},
     }
 
 

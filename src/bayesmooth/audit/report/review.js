@@ -30,22 +30,22 @@ const labels = design ? traits.given.reduce((most, k, i) => Math.max(most, k, tr
 
 // What other data sets teach of a label: by its score, and by its numbers where these have effects.
 function priorOdds(i, effects) {
-  const numbers = effects ? design.learned.reduce((sum, effect, k) => sum + effect * traits.numbers[i * design.numbers + k], 0) : 0;
-  return design.intercept + design.slope * traits.score[i] + numbers;
+  const numbers = effects ? design.LEARNED.reduce((sum, effect, k) => sum + effect * traits.numbers[i * design.numbers + k], 0) : 0;
+  return design.INTERCEPT + design.SLOPE * traits.score[i] + numbers;
 }
 
 // Calls add(column, value) for every feature of a label that is not 0; each has an effect ~ N(0, 1).
 function listFeatures(i, effects, places, add) {
-  add(0, design.spread[0]);
-  add(1, design.spread[1] * traits.score[i]);
+  add(0, design.SPREAD[0]);
+  add(1, design.SPREAD[1] * traits.score[i]);
   if (effects) {
-    add(2 + traits.given[i], design.ofClass);
-    add(2 + labels + traits.rival[i], design.ofClass);
+    add(2 + traits.given[i], design.OF_CLASS);
+    add(2 + labels + traits.rival[i], design.OF_CLASS);
     for (let k = 0; k < design.numbers; k++) add(2 + 2 * labels + k, traits.numbers[i * design.numbers + k]);
   }
   if (!places) return;
   const start = 2 + 2 * labels + design.numbers + design.places * traits.given[i];
-  for (let k = 0; k < design.places; k++) add(start + k, (design.ofPlace / 127) * traits.places[i * design.places + k]);
+  for (let k = 0; k < design.places; k++) add(start + k, (design.OF_PLACE / 127) * traits.places[i * design.places + k]);
 }
 
 // The lower triangle L with LLᵀ = I + √w K √w, and the solution of (LLᵀ) x = b.
@@ -127,12 +127,12 @@ function fitModel(seen, wrong, effects, places) {
 // The chance of every label to be wrong, and the same without its own decision.
 function teach(wrong) {
   const every = [...wrong.keys()].sort((a, b) => a - b);
-  const most = Math.min(every.length, design.mostLearned);
+  const most = Math.min(every.length, design.MOST_LEARNED);
   const seen = Array.from({ length: most }, (_, k) => every[Math.floor((k * every.length) / most)]);
   const decided = seen.map((i) => wrong.get(i));
-  const fits = design.models.filter(([, places]) => !places || traits.places).map((model) => fitModel(seen, decided, ...model));
+  const fits = design.MODELS.filter(([, places]) => !places || traits.places).map((model) => fitModel(seen, decided, ...model));
   const likeliest = Math.max(...fits.map(({ evidence }) => evidence));
-  const weights = fits.map(({ evidence }, k) => Math.exp(evidence - likeliest) * (k ? (1 - design.scoreAlone) / (fits.length - 1) : design.scoreAlone));
+  const weights = fits.map(({ evidence }, k) => Math.exp(evidence - likeliest) * (k ? (1 - design.SCORE_ALONE) / (fits.length - 1) : design.SCORE_ALONE));
   const sum = weights.reduce((total, w) => total + w, 0);
   const average = (name, i) => fits.reduce((mean, fit, k) => mean + (weights[k] / sum) * fit[name][i], 0);
   const taught = Float64Array.from({ length: count }, (_, i) => average('chance', i));
@@ -144,7 +144,7 @@ function teach(wrong) {
 // ---- The share of wrong labels ----
 
 function student(freedom) {
-  const z = design.normal;
+  const z = design.NORMAL_95;
   const terms = [(z ** 3 + z) / 4, (5 * z ** 5 + 16 * z ** 3 + 3 * z) / 96, (3 * z ** 7 + 19 * z ** 5 + 17 * z ** 3 - 15 * z) / 384];
   return terms.reduce((sum, term, k) => sum + term / freedom ** (k + 1), z);
 }
@@ -156,7 +156,7 @@ function estimateRate(wrong, taught, test = () => true) {
   const share = seen.reduce((sum, i) => sum + wrong.get(i), 0) / seen.length;
   if (seen.length && seen.length === members.length) return { estimate: share, low: share, high: share, draws: seen.length };
   const draws = seen.filter((i) => drawnAs(i) < 1).length;
-  if (draws < design.leastDrawn) return null;
+  if (draws < design.LEAST_DRAWN) return null;
   const weights = seen.map((i) => 1 / drawnAs(i));
   const apart = seen.map((i) => wrong.get(i) - taught.leftOut[i]);
   const all = weights.reduce((sum, w) => sum + w, 0);
