@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from bayesmooth.errors import require
-from bayesmooth.files import replace_with
+from bayesmooth.files import write_atomically
 from bayesmooth.train.compare import OKABE_ITO
 from reproduce.table import EARLY, Table
 
@@ -50,7 +50,7 @@ def figure(
         yield sheet.subplots(rows, columns, squeeze=False, **share)
         # Without the version of matplotlib in it, the same figure is the same file.
         save = partial(sheet.savefig, format="png", dpi=220, metadata={"Software": None})
-        replace_with(out.with_suffix(".png"), save)
+        write_atomically(out.with_suffix(".png"), save)
 
 
 def look(method: str, label: str = "") -> dict[str, str]:

@@ -29,7 +29,7 @@ def test_a_new_file_has_what_the_umask_leaves_and_an_old_one_keeps_its_permissio
     tmp_path.chmod(0o777)
     before = os.umask(umask)
     try:
-        files.replace_with(tmp_path / "new", lambda beside: (beside.write_text(""), beside.chmod(0)))
+        files.write_atomically(tmp_path / "new", lambda beside: (beside.write_text(""), beside.chmod(0)))
         (tmp_path / "old").touch(0o640)
         (tmp_path / "old").chmod(0o640)
         files.write_atomically(tmp_path / "old", "new")
@@ -39,7 +39,7 @@ def test_a_new_file_has_what_the_umask_leaves_and_an_old_one_keeps_its_permissio
     assert (tmp_path / "old").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize("make", [files.make_folder, files.replace_with])
+@pytest.mark.parametrize("make", [files.make_folder, files.write_atomically])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
 def test_what_stops_half_way_leaves_nothing(tmp_path, make, error):
     def stop(beside):
@@ -60,7 +60,7 @@ def test_a_killed_process_leaves_the_old_content(tmp_path):
             beside.write_text("ne")
             os.kill(os.getpid(), signal.SIGKILL)
 
-        files.replace_with(tmp_path / "a", die)
+        files.write_atomically(tmp_path / "a", die)
     os.waitpid(other, 0)
     assert (tmp_path / "a").read_text() == "old"
     files.write_atomically(tmp_path / "a", "new")
@@ -112,7 +112,7 @@ def test_a_place_that_takes_no_files_is_refused_beforehand_and_a_new_one_is_made
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"new: cannot be written .*; choose another place"):
         files.check_directory(tmp_path / "file" / "new")
-    for make in (files.make_folder, files.replace_with):
+    for make in (files.make_folder, files.write_atomically):
         with pytest.raises(InputError, match=r"new: cannot be written: "):
             make(tmp_path / "file" / "new", lambda beside: None)
     files.check_directory(tmp_path / "new" / "place")

@@ -33,18 +33,15 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write all of a file, or leave it as it was."""
+def write_atomically(path: Path, content: bytes | str | Callable[[Path], object]) -> None:
+    """Write all of a file, or leave it as it was; a function as its content writes to the path that it is given."""
     with replacing(path) as beside:
-        beside.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def replace_with(path: Path, save: Callable[[Path], object]) -> None:
-    """Let `save` write all of a file, or leave it as it was."""
-    with replacing(path) as beside:
+        if not callable(content):
+            beside.write_bytes(content.encode() if isinstance(content, str) else content)
+            return
         beside.touch()
         mode = beside.stat().st_mode  # as the umask says; some writers make their files private
-        save(beside)
+        content(beside)
         beside.chmod(mode)
 
 
@@ -145,13 +142,18 @@ def read_json(place: Path | str, text: str | None = None) -> dict[str, Any]:
 
 
 @contextmanager
-def name_errors(name: Path | str, what: str, way_out: str = "") -> Iterator[None]:
-    """Whatever goes wrong inside is an InputError that names the file: a damaged one makes decoders raise anything."""
+def name_errors(name: Path | str, what: str = "", way_out: str = "") -> Iterator[None]:
+    """An InputError inside names the file or the place that it is about.
+
+    With `what` the file is, whatever goes wrong inside is one: a damaged file makes decoders raise anything.
+    """
     try:
         yield
     except InputError as error:
         raise InputError(f"{name}: {error}{way_out}") from None
     except Exception as error:
+        if not what:
+            raise
         reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
         problem = f"not a {what} that can be read ({reason})"
         if isinstance(error, OSError) and error.strerror:

@@ -21,7 +21,7 @@ from bayesmooth.calling import (
     take_logits,
 )
 from bayesmooth.errors import InputError, require
-from bayesmooth.files import check_directory, replace_with
+from bayesmooth.files import check_directory, write_atomically
 from bayesmooth.randomness import PREDICTION, check_seed, standard_normal
 from bayesmooth.theory.links import Categorical, Link
 
@@ -142,7 +142,7 @@ class Posterior:
         }
         write = require("safetensors.torch", "train").save_file
         check_directory(Path(path).parent)
-        replace_with(Path(path), lambda beside: write(tensors, str(beside), {"format": FORMAT}))
+        write_atomically(Path(path), lambda beside: write(tensors, str(beside), {"format": FORMAT}))
 
     @classmethod
     def load(cls, path: str | Path) -> "Posterior":

@@ -20,7 +20,7 @@ from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles, as_bytes
 from bayesmooth.data.source import Columns, Mapped
 from bayesmooth.data.tables import Array, Changes, Table, restore_types
 from bayesmooth.errors import InputError
-from bayesmooth.files import name_errors, replace_with, write_atomically
+from bayesmooth.files import name_errors, write_atomically
 
 # Arrays of a .npz that have one entry per example, under their usual names: the first that is there counts.
 EMBEDDINGS, PREDICTED, LABELS = ("embeddings", "features", "X"), ("probabilities", "pred_probs"), ("labels", "y")
@@ -247,7 +247,7 @@ def _write_npz(table: Table, out: Path, changes: Changes, rows: list[int]) -> No
                 content = old.read(entry) if array is None else _npy(array)
                 new.writestr(entry, content, entry.compress_type)
 
-    replace_with(out, save)
+    write_atomically(out, save)
 
 
 def _change(table: Table, name: str, changed: Mapping[int, str]) -> Array:

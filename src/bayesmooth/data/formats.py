@@ -19,7 +19,7 @@ from bayesmooth.data.labels import LABELS, SEPARATOR, split_tags
 from bayesmooth.data.source import Columns, Kind, Note
 from bayesmooth.data.tables import Changes, Table, guard, make_cells, restore_types, unguard, write_folder
 from bayesmooth.errors import InputError, require
-from bayesmooth.files import name_errors, replace_with, write_atomically
+from bayesmooth.files import name_errors, write_atomically
 
 LONGEST = 2**31 - 1  # field of a CSV; by itself the library stops at 128 kB
 AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
@@ -216,7 +216,7 @@ def read_excel(path: Path, columns: Columns) -> Table:
             book.active.append(cells)
         for cell in (cell for cells in book.active for cell in cells if cell.data_type == "f"):
             cell.data_type = "s"
-        replace_with(out, book.save)
+        write_atomically(out, book.save)
 
     pairs = [(name, [row[at] for row in rows]) for at, name in enumerate(header) if name is not None]
     numbers = [*every][1:]
@@ -232,7 +232,7 @@ def read_parquet(path: Path, columns: Columns) -> Table:
 
     def write(out: Path, changes: Changes, rows: list[int]) -> None:
         changed = change_arrow(table, data, changes, rows)
-        replace_with(out, lambda beside: parquet.write_table(changed, beside))
+        write_atomically(out, lambda beside: parquet.write_table(changed, beside))
 
     cells = make_cells(str(path), zip(data.column_names, data.columns, strict=True))
     table = Table(str(path), columns, cells, len(data), write, path, path.parent)

@@ -139,7 +139,7 @@ def advance(plan: Plan, parts: int, trial: Trial, tell: Callable[[int], object] 
             if plan.keep or state["parts"] == parts:
                 state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 state["average"] = average.state_dict()
-                files.replace_with(trial.path, partial(torch.save, state))
+                files.write_atomically(trial.path, partial(torch.save, state))
     best: float = max(state["looks"][:parts])[0]
     return best
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmooth.errors import InputError, require
-from bayesmooth.files import replace_with
+from bayesmooth.files import write_atomically
 from bayesmooth.progress import format_duration, format_figure
 from bayesmooth.train.run import Run
 
@@ -109,4 +109,4 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
     handles, labels = axes[0].get_legend_handles_labels()
     columns = max(1, min(len(labels), 120 // (max(map(len, labels)) + 6)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
-    replace_with(path, partial(figure.savefig, format=path.suffix[1:].lower(), dpi=150))
+    write_atomically(path, partial(figure.savefig, format=path.suffix[1:].lower(), dpi=150))

@@ -19,12 +19,13 @@ from torch.optim import Optimizer
 from bayesmooth.calling import evaluating, recompute_batchnorm
 from bayesmooth.data import AUGMENTATIONS, batches, count_batches, mixup
 from bayesmooth.errors import InputError
+from bayesmooth.files import name_errors
 from bayesmooth.losses import Loss
 from bayesmooth.models import load_weights, weights_from
 from bayesmooth.optim.schedule import LONG, scheduler, warn_if_nothing_is_learned
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.evaluate import Splits, evaluate, is_frozen, statistics_batches
-from bayesmooth.train.recipe import BASE, Recipe, name_place
+from bayesmooth.train.recipe import BASE, Recipe
 
 Batch = tuple[Tensor, Tensor, Tensor]  # positions in the data set, inputs, labels
 Checkpoint = dict[str, Any]  # a loop as plain containers and tensors
@@ -43,7 +44,7 @@ def make_model(recipe: Recipe, *, pretrained: bool = True, **facts: Any) -> nn.M
     section = recipe.model
     with weights_from(recipe.train.seed):
         model: nn.Module = recipe.make("model", pretrained=pretrained, **facts)
-    with name_place(f"[model] {section.name}"):
+    with name_errors(f"[model] {section.name}"):
         if not isinstance(model, nn.Module):
             raise InputError(f"it gives a {type(model).__name__}; it must give a torch.nn.Module")
         if section.weights is not None and pretrained:

@@ -8,8 +8,8 @@ import hashlib
 import inspect
 import json
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from itertools import product
@@ -212,7 +212,7 @@ class Recipe:
     def make(self, section: str, **supplied: Any) -> Any:
         """What a section names, called with its options and whatever of `supplied` it has a name for."""
         choice: Choice = getattr(self, section)
-        with name_place(f"[{section}] {choice.name}"):
+        with name_errors(f"[{section}] {choice.name}"):
             builder = find_builder(section, choice.name)
             known = parameters(builder)
             given = {name: supplied[name] for name in known if name in supplied}
@@ -225,29 +225,26 @@ class Recipe:
 
 def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: str) -> Any:
     """Build one section: its own fields, and the options of what it names, with their defaults."""
-    where, hints = f"{source}: [{section}]", get_type_hints(kind)
-    own = {part.name: part for part in fields(kind) if part.name != "options"}
-    known: dict[str, tuple[Any, Any, Mapping[str, Any]]]
-    known = {key: (hints[key], part.default, part.metadata) for key, part in own.items()}
+    where, rules = f"{source}: [{section}]", {part.name: part.metadata for part in fields(kind)}
+    known = {key: p for key, p in parameters(kind).items() if key != "options"}
     if section in CHOICES:
         name = given.get("name", CHOICES[section][0])
-        known["name"] = (str, name, {})
-        with name_place(where):
-            options = list_options(section, str(name), own)
-        known |= {key: (p.annotation, p.default, {}) for key, p in options.items()}
+        known["name"] = known["name"].replace(default=name)
+        with name_errors(where):
+            known |= list_options(section, str(name), rules)
     retired = RETIRED.get(str(given.get("name", section)), {}).items()
     for key, value in given.items():
         if key not in known and (key, value) not in retired:
             raise InputError(f"{source}: unknown key '{key}' in [{section}]; {did_you_mean(key, known)}")
     values = {}
-    for key, (annotation, default, rule) in known.items():
-        value = given.get(key, default)
-        if value is inspect.Parameter.empty and key not in FILLED:
+    for key, p in known.items():
+        value, rule = given.get(key, p.default), rules.get(key, {})
+        if value is p.empty and key not in FILLED:
             raise InputError(f"{where} needs '{key}'; it has no default")
-        if value is None or value is inspect.Parameter.empty:  # what TOML cannot write
+        if value is None or value is p.empty:  # what TOML cannot write
             continue
         try:
-            values[key] = value = fit(value, annotation)
+            values[key] = value = fit(value, p.annotation)
         except TypeError as wanted:
             raise InputError(f"{where} {key} = {value!r}: must be {wanted}") from None
         if "among" in rule and value not in rule["among"]:
@@ -256,9 +253,8 @@ def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: 
             raise InputError(f"{where} {key} = {value!r}: must be ≥ {rule['low']}")
         if "below" in rule and value >= rule["below"]:
             raise InputError(f"{where} {key} = {value!r}: must be < {rule['below']}")
-    if section not in CHOICES:
-        return kind(**values)
-    return kind(**{key: values.pop(key) for key in own if key in values}, options=values)
+    own = {key: values.pop(key) for key in rules if key in values}
+    return kind(**own, options=values) if section in CHOICES else kind(**own)
 
 
 def fit(value: Value, kind: Any) -> Value:
@@ -353,15 +349,6 @@ def list_options(section: str, name: str, own: Collection[str]) -> dict[str, ins
         for key, p in found.items()
         if p.kind is not p.VAR_KEYWORD and key not in SUPPLIED.union(own) and name_type(p.annotation)
     }
-
-
-@contextmanager
-def name_place(place: str) -> Iterator[None]:
-    """An error inside says which place it is about."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from None
 
 
 def find_differences(recipes: Sequence[Recipe]) -> list[dict[str, Value]]:
