@@ -46,7 +46,7 @@ def assert_equal_runs(some, others):
     for one, other in zip(some, others, strict=True):
         assert (one.status, other.status) == ("finished", "finished"), other.message
         for file in FILES:
-            assert (one.path / file).read_bytes() == (other.path / file).read_bytes()
+            assert (one.run.path / file).read_bytes() == (other.run.path / file).read_bytes()
 
 
 def test_processes_give_the_same_runs_and_share_the_threads(recipes, local, tmp_path):

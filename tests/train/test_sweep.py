@@ -65,13 +65,13 @@ def test_equal_recipes_run_once_and_what_is_over_never_again(run_all):
     recipes = [*grid(TREE, ["train.seed=0:2"]), *grid(wild, [])]
     first = run_all([*recipes, *recipes])
     assert [outcome.status for outcome in first] == ["finished", "finished", "diverged"]
-    before = {o.path: (o.path / "metrics.jsonl").stat().st_mtime_ns for o in first[:2]}
+    before = {o.run.path: (o.run.path / "metrics.jsonl").stat().st_mtime_ns for o in first[:2]}
     again = run_all([*recipes, *grid(TREE, ["train.seed=2"])])
     assert [outcome.status for outcome in again] == ["finished", "finished", "diverged", "finished"]
     assert all((path / "metrics.jsonl").stat().st_mtime_ns == at for path, at in before.items())
     with ThreadPoolExecutor(1) as executor:
         executor.shutdown()  # whatever is submitted now fails
-        assert sweep(recipes, first[0].path.parent, executor)[2].status == "diverged"
+        assert sweep(recipes, first[0].run.path.parent, executor)[2].status == "diverged"
     rows = export_rows(first)
     assert [(row["optimizer.lr"], row["train.seed"]) for row in rows] == [(0.1, 0), (0.1, 1), (1e30, 0)]
     assert 0 <= rows[0]["test.accuracy"] <= 1
@@ -86,8 +86,8 @@ def test_a_failure_does_not_stop_the_rest_and_is_one_line_with_the_way_out_and_t
     assert (bad.status, good.status) == ("failed", "finished")
     assert "\n" not in bad.message
     assert "; to get them: " in bad.message
-    assert bad.message.endswith(f" (see {bad.path}.log)")
-    assert "Traceback" in bad.path.with_suffix(".log").read_text()
+    assert bad.message.endswith(f" (see {bad.run.path}.log)")
+    assert "Traceback" in bad.run.path.with_suffix(".log").read_text()
     text = capsys.readouterr().err
     assert re.search(r"2 runs\n\[1/2\]  failed .*\n\[2/2\]  finished", text)
 
@@ -105,9 +105,9 @@ def test_workers_know_where_the_data_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     places = []
 
-    def train_one(recipe, path, device, data):
+    def train_one(run, device, data):
         places.append(data)
-        return Outcome(recipe, path, "failed")
+        return Outcome(run, "failed")
 
     monkeypatch.setattr("bayesmooth.train.sweep.train_one", train_one)
     with ThreadPoolExecutor(1) as executor:

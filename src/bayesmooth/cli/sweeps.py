@@ -62,14 +62,14 @@ def sweep(arguments: Namespace) -> int:
     names = name_recipes(recipes)
     if ended := [outcome for outcome in outcomes if outcome.status in OVER]:
         rows = compare_runs([outcome.run for outcome in ended])
-        print(format_table([row | {"run": names[o.recipe.hash]} for o, row in zip(ended, rows, strict=True)]))
+        print(format_table([row | {"run": names[o.run.recipe.hash]} for o, row in zip(ended, rows, strict=True)]))
     if arguments.csv:
         table = require("pandas", extra="train").DataFrame(export_rows(outcomes), dtype=object)  # with whole numbers
         write_atomically(arguments.csv, table.to_csv(index=False, lineterminator="\n"))
         print(f"table: {arguments.csv}", file=sys.stderr)
     if arguments.best and (best := choose_best(outcomes)):
-        write_atomically(arguments.best, best.recipe.to_toml())
-        print(f"best: {names[best.recipe.hash]}, {best.path}")
+        write_atomically(arguments.best, best.run.recipe.to_toml())
+        print(f"best: {names[best.run.recipe.hash]}, {best.run.path}")
     return report_failures(outcomes)
 
 
@@ -96,7 +96,7 @@ def report_failures(outcomes: "Sequence[Outcome]") -> int:
 
     bad = [outcome for outcome in outcomes if outcome.status not in OVER]
     for outcome in bad:
-        path, message = str(outcome.path), outcome.message
+        path, message = str(outcome.run.path), outcome.message
         words = (outcome.status, "" if path in message else path, message)
         print(": ".join(filter(None, words)), file=sys.stderr)
     return FAILED if bad else 0

@@ -184,29 +184,30 @@ def evaluate(
     samples: int = 0,
     **more: Any,
 ) -> dict[str, float]:
-    """The figures that a recipe asks for: at the weights as they stand, or averaged over the posterior.
+    """The figures that a recipe asks for: at the weights as they stand, and averaged over a posterior.
 
     The validation split is scored against its noisy labels. `memorised` is the share of the examples known to be
     mislabelled on which the model repeats the wrong label. `samples` replaces the recipe's number, `more` goes to
     `probabilities`.
     """
-    name, whose = ("test", "") if posterior is None else ("averaged", "averaged.")
-    more |= {"posterior": posterior, "samples": samples or recipe.evaluate.samples}
+    more |= {"samples": samples or recipe.evaluate.samples}
     more |= {"seed": recipe.train.seed, "batch_size": recipe.evaluate.batch_size}
-    predict: Callable[[Source], Tensor] = partial(probabilities, model, **more)
     record: dict[str, float] = {}
-    if (test := splits.test) is not None:
-        probs, labels = predict(test), test.labels.numbers
-        record = {f"{name}.{key}": getattr(metrics, key)(probs, labels) for key in MEASURES}
-    if (validation := splits.validation) is not None:
-        probs, labels = predict(validation), validation.labels.numbers
-        record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, labels)
-        record[f"{whose}validation.nll"] = metrics.nll(probs, labels)
-    if (train := splits.train).clean is not None and posterior is None:
-        rows = (train.labels.numbers != train.clean).nonzero().flatten()[:WRONG_LIMIT]
-        if len(rows):
-            wrong = train.subset(rows)
-            record["memorised"] = metrics.accuracy(predict(wrong), wrong.labels.numbers)
+    for name, whose, drawn in [("test", "", None), ("averaged", "averaged.", posterior)]:
+        if whose and drawn is None:
+            continue
+        predict: Callable[[Source], Tensor] = partial(probabilities, model, posterior=drawn, **more)
+        if (test := splits.test) is not None:
+            probs, labels = predict(test), test.labels.numbers
+            record |= {f"{name}.{key}": getattr(metrics, key)(probs, labels) for key in MEASURES}
+        if (validation := splits.validation) is not None:
+            probs, labels = predict(validation), validation.labels.numbers
+            record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, labels)
+            record[f"{whose}validation.nll"] = metrics.nll(probs, labels)
+        if (train := splits.train).clean is not None and drawn is None:
+            wrong = train.subset((train.labels.numbers != train.clean).nonzero().flatten()[:WRONG_LIMIT])
+            if len(wrong):
+                record["memorised"] = metrics.accuracy(predict(wrong), wrong.labels.numbers)
     return record
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import torch
@@ -210,11 +209,9 @@ class Loop:
         last = epoch == self.recipe.train.epochs
         record: Record = {"epoch": epoch, "step": self.schedule.last_epoch, "lr": self.schedule.get_last_lr()[0]}
         record |= {f"train.{name}": value for name, value in self.figures().items()}
-        measure = partial(evaluate, self.recipe, self.splits, self.model, batchnorm=self.statistics, tick=tick)
         if last or epoch % self.recipe.evaluate.every == 0:
-            record |= measure()
-        if last and (posterior := self.posterior()) is not None:
-            record |= measure(posterior=posterior)
+            how: dict[str, Any] = {"posterior": self.posterior() if last else None, "batchnorm": self.statistics}
+            record |= evaluate(self.recipe, self.splits, self.model, tick=tick, **how)
         return record
 
     def posterior(self) -> Posterior | None:

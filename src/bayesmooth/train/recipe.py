@@ -223,9 +223,10 @@ class Recipe:
             return builder(**given)
 
 
-def _section(kind: type[Any], section: str, given: Mapping[str, Value], source: str) -> Any:
+def _section(kind: Any, section: str, given: Mapping[str, Value], source: str) -> Any:
     """Build one section: its own fields, and the options of what it names, with their defaults."""
-    where, rules = f"{source}: [{section}]", {part.name: part.metadata for part in fields(kind)}
+    where = f"{source}: [{section}]"
+    rules: dict[str, Mapping[str, Any]] = {part.name: part.metadata for part in fields(kind)}
     known = {key: p for key, p in parameters(kind).items() if key != "options"}
     if section in CHOICES:
         name = given.get("name", CHOICES[section][0])

@@ -140,11 +140,9 @@ class Run:
     def evaluate(self, *, samples: int = 0, device: str | None = None) -> dict[str, float]:
         """The figures of the last checkpoint, measured again; averaged, too, where there is a posterior."""
         model, splits = self.model(device), self.splits()
-        settings: dict[str, Any] = {"batchnorm": statistics_batches(self.recipe, splits, model)}
-        record = evaluate(self.recipe, splits, model, **settings)
-        if (self.path / POSTERIOR).exists():
-            record |= evaluate(self.recipe, splits, model, self.posterior(), samples=samples, **settings)
-        return record
+        posterior = self.posterior() if (self.path / POSTERIOR).exists() else None
+        norms = statistics_batches(self.recipe, splits, model)
+        return evaluate(self.recipe, splits, model, posterior, samples=samples, batchnorm=norms)
 
     def audit(self, *, device: str | None = None, **options: Any) -> Audit:
         """The audit of its training labels; the options are those of `bayesmooth.audit_network`."""
@@ -212,18 +210,6 @@ class Run:
         content = {"status": status, "hash": self.recipe.hash, "seed": self.recipe.train.seed, **facts}
         files.write_json(self.path / STATUS, content | ({"message": message} if message else {}))
 
-    def write_end(self, loop: Loop) -> None:
-        """Write the weights and the report; written again, they are the same."""
-        posterior, weights = loop.posterior(), loop.model.state_dict()
-        if posterior is not None:
-            posterior.save(self.path / POSTERIOR)
-            # Its mean are the weights: only what it does not name is kept beside it.
-            weights = {k: v for k, v in weights.items() if k not in posterior.mean}
-        kept = {"model": weights, "loss": loop.loss.state_dict(), "recipe": self.recipe.to_dict()}
-        save_checkpoint(self.path / MODEL, kept)
-        report = {"title": self.recipe.title, **loop.records[-1], "best_epoch": loop.best["epoch"]}
-        files.write_json(self.path / REPORT, report)
-
 
 def save_checkpoint(path: Path, state: Checkpoint) -> None:
     """Put `state` in the place of the checkpoint before it, in one move."""
@@ -280,20 +266,22 @@ def train(
         }
         run.set_status("running", **facts)
         try:
-            loop = _train_to_end(run, where, save_seconds, facts)
-            run.write_end(loop)
+            seconds = _train_to_end(run, where, save_seconds, facts)
         except BaseException as error:
             ends = {KeyboardInterrupt: "interrupted", DivergedError: "diverged", BaseException: "failed"}
             with suppress(InputError):  # a full disk has been reported already
                 run.set_status(next(ends[kind] for kind in ends if isinstance(error, kind)), str(error), **facts)
             raise
-        run.set_status("finished", seconds=round(loop.seconds, 3), **facts)
+        run.set_status("finished", seconds=round(seconds, 3), **facts)
         (run.path / LAST).unlink(missing_ok=True)  # a finished run needs no optimizer
     return run
 
 
-def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: dict[str, Any]) -> Loop:
-    """Start or go on, save, and show how it goes; `facts` get the settings that rules have chosen."""
+def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: dict[str, Any]) -> float:
+    """Start or go on, save, show how it goes, and write the weights and the report; the seconds of its steps.
+
+    `facts` get the settings that rules have chosen.
+    """
     saving, metrics = Saving(run.path / LAST, save_seconds), run.path / METRICS
     with handle_signals(saving.ask_to_stop, signal.SIGINT, signal.SIGTERM):
         saved = run.checkpoint() if (run.path / LAST).exists() else None
@@ -318,7 +306,16 @@ def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: di
             except StoppedError:  # here every context has put the weights and statistics back
                 saving.save(loop)
                 raise
-        return loop
+    posterior, weights = loop.posterior(), loop.model.state_dict()
+    if posterior is not None:
+        posterior.save(run.path / POSTERIOR)
+        # Its mean are the weights: only what it does not name is kept beside it.
+        weights = {k: v for k, v in weights.items() if k not in posterior.mean}
+    kept = {"model": weights, "loss": loop.loss.state_dict(), "recipe": run.recipe.to_dict()}
+    save_checkpoint(run.path / MODEL, kept)
+    report = {"title": run.recipe.title, **loop.records[-1], "best_epoch": loop.best["epoch"]}
+    files.write_json(run.path / REPORT, report)
+    return loop.seconds
 
 
 @dataclass

@@ -34,46 +34,40 @@ OVER = ("finished", "diverged")  # how a run ends for good: run again, it would 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a recipe: finished, diverged, interrupted or failed; `message` says why."""
+    """What became of a run: finished, diverged, interrupted or failed; `message` says why."""
 
-    recipe: Recipe
-    path: Path
+    run: Run
     status: str
     message: str = ""
 
     @classmethod
-    def of(cls, recipe: Recipe, path: Path, error: BaseException) -> Self:
+    def of(cls, run: Run, error: BaseException) -> Self:
         """The outcome where training raised an error; the lines of its message become one."""
         message = "; ".join(filter(None, map(str.strip, str(error).splitlines())))
         if isinstance(error, StoppedError):
-            return cls(recipe, path, "interrupted")
+            return cls(run, "interrupted")
         if isinstance(error, DivergedError):
-            return cls(recipe, path, "diverged", message)
-        return cls(recipe, path, "failed", f"{message or type(error).__name__} (see {path.with_suffix('.log')})")
-
-    @property
-    def run(self) -> Run:
-        """The run itself."""
-        return Run(self.path, self.recipe)
+            return cls(run, "diverged", message)
+        return cls(run, "failed", f"{message or type(error).__name__} (see {run.path.with_suffix('.log')})")
 
 
-def train_one(recipe: Recipe, path: Path, device: str | None, data: Path) -> Outcome:
+def train_one(run: Run, device: str | None, data: Path) -> Outcome:
     """Train, in whatever process this is called; an error becomes the outcome, its traceback goes to PATH.log.
 
     `data` is where public data sets lie. Where another process trains the same run, this one waits, and takes over if
     the other stops.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
+    run.path.parent.mkdir(parents=True, exist_ok=True)
+    with run.path.with_suffix(".log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
         try:
             with set_variable(DATA, data):
-                train(recipe, path, device=device, quiet=True, patience=-1)
+                train(run.recipe, run.path, device=device, quiet=True, patience=-1)
         except (Exception, StoppedError) as error:
-            outcome = Outcome.of(recipe, path, error)
+            outcome = Outcome.of(run, error)
             if outcome.status == "failed":
                 traceback.print_exc()
             return outcome
-    return Outcome(recipe, path, "finished")
+    return Outcome(run, "finished")
 
 
 def sweep(
@@ -91,8 +85,8 @@ def sweep(
     """
     data = data_root(None).absolute()  # here: a worker has its own directory and variables
     runs = {recipe.hash: Run(Path(out).absolute() / recipe.title, recipe) for recipe in recipes}
-    ends = {key: run.status for key, run in runs.items()}
-    outcomes = {key: Outcome(runs[key].recipe, runs[key].path, end) for key, end in ends.items() if end in OVER}
+    ends = {key: Outcome(run, run.status) for key, run in runs.items()}
+    outcomes = {key: end for key, end in ends.items() if end.status in OVER}
     called, before = names or name_recipes([run.recipe for run in runs.values()]), len(outcomes)
     stops = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # Windows has no SIGHUP
     heard = [number for number in stops if signal.getsignal(number) != signal.SIG_IGN]  # nohup
@@ -104,16 +98,13 @@ def sweep(
         bar.line(many + (f", {before} of them done before" if before else ""))
         try:
             todo = {
-                executor.submit(train_one, run.recipe, run.path, device, data): run
-                for key, run in runs.items()
-                if key not in outcomes
+                executor.submit(train_one, run, device, data): key for key, run in runs.items() if key not in outcomes
             }
             for future in as_completed(todo):
-                run, error = todo[future], future.exception()
-                outcome = Outcome.of(run.recipe, run.path, error) if error else future.result()
-                outcomes[run.recipe.hash] = outcome
-                words = [f"[{len(outcomes)}/{len(runs)}]", f"{outcome.status:11}", called[run.recipe.hash]]
-                figures = [format_epoch(last, run.recipe.train.epochs) for last in run.metrics()[-1:]]
+                key, error = todo[future], future.exception()
+                outcomes[key] = outcome = Outcome.of(runs[key], error) if error else future.result()
+                words = [f"[{len(outcomes)}/{len(runs)}]", f"{outcome.status:11}", called[key]]
+                figures = [format_epoch(last, runs[key].recipe.train.epochs) for last in runs[key].metrics()[-1:]]
                 bar.line("  ".join([*words, *([outcome.message] if outcome.message else figures)]))
                 bar.update(len(outcomes))
         except KeyboardInterrupt:
@@ -159,20 +150,17 @@ def name_recipes(recipes: Sequence[Recipe]) -> dict[str, str]:
     >>> list(name_recipes(grid({"loss": {"name": "ls"}}, ["loss.alpha=0,.1"])).values())
     ['loss.alpha=0.0', 'loss.alpha=0.1']
     """
-    return {
-        recipe.hash: " ".join(f"{key}={value}" for key, value in settings.items()) or recipe.title
-        for recipe, settings in zip(recipes, find_differences(recipes), strict=True)
-    }
+    words = [" ".join(f"{key}={value}" for key, value in own.items()) for own in find_differences(recipes)]
+    return {recipe.hash: name or recipe.title for recipe, name in zip(recipes, words, strict=True)}
 
 
 def export_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     """One row per run: the settings in which the runs differ, how each ended, and its final figures."""
-    rows = []
-    differences = find_differences([outcome.recipe for outcome in outcomes])
-    for outcome, settings in zip(outcomes, differences, strict=True):
-        figures = outcome.run.report() if outcome.status == "finished" else {}
-        rows.append({**settings, "run": outcome.path.name, "status": outcome.status, **figures})
-    return rows
+    return [
+        {**settings, "run": each.run.path.name, "status": each.status}
+        | (each.run.report() if each.status == "finished" else {})
+        for each, settings in zip(outcomes, find_differences([o.run.recipe for o in outcomes]), strict=True)
+    ]
 
 
 def choose_best(outcomes: Sequence[Outcome]) -> Outcome | None:
