@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import tempfile
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -14,8 +13,7 @@ from bayesmooth.cli.sweeps import make_executor, report_failures
 from bayesmooth.errors import InputError
 from bayesmooth.executors import Processes
 from bayesmooth.files import check_directory, write_json
-from bayesmooth.progress import format_duration
-from bayesmooth.train import Recipe, Run, override, prepare, train
+from bayesmooth.train import Recipe, Run, override
 from bayesmooth.train.sweep import OVER, Outcome, sweep
 from reproduce import STUDIES
 from reproduce.datasets import embed_data as embed_data
@@ -24,7 +22,6 @@ from reproduce.page import write_page
 from reproduce.study import NOISES, SCALES, TEXTS, Cell, Finished, Scale, Study
 from reproduce.table import COLUMNS, EARLY, MEASURED, Row, Table, make_table, read_final, read_table, write_table
 
-TIMED = 10  # steps, for the expected time
 FACTS = ("scale", "command", "runs", "missing", "diverged", "seconds")
 Finals = Mapping[tuple[str, bool], Row]
 """The last figures of the runs, by hash; with True, those at the epoch where SGD stops early."""
@@ -57,11 +54,6 @@ class Job:
                 "it compares; use `bayesmooth sweep`"
             )
         return [replace(cell, recipe=new) for new, cell in pairs]
-
-    def wanted(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Those of the wanted noises and seeds."""
-        some = [cell for cell in cells if not self.noises or cell.noise in self.noises]
-        return [cell for cell in some if not self.seeds or cell.seed < self.seeds]
 
 
 def run_study(job: Job, executor: Executor) -> list[Outcome]:
@@ -105,7 +97,9 @@ def run_study(job: Job, executor: Executor) -> list[Outcome]:
 def train_missing(job: Job, cells: Sequence[Cell], kept: Finals, executor: Executor) -> list[Outcome]:
     """Train the cells of the wanted noises and seeds that no row of an earlier table answers."""
     answered = {key for key, _ in kept}
-    todo = [cell for cell in job.wanted(cells) if cell.recipe.hash not in answered]
+    some = [cell for cell in cells if not job.noises or cell.noise in job.noises]
+    some = [cell for cell in some if not job.seeds or cell.seed < job.seeds]
+    todo = [cell for cell in some if cell.recipe.hash not in answered]
     if not todo:
         return []
     # Two places may share a run; the first, which is the run as it ends, gives it its name.
@@ -160,8 +154,6 @@ def redraw(study: Study, out: Path, facts: Mapping[str, Any]) -> None:
 def reproduce(arguments: Namespace) -> int:
     """Reproduce a figure of the paper, or all of them."""
     jobs, outcomes, failed = list_jobs(arguments), [], False
-    if arguments.scale == "day":
-        print(estimate(jobs, arguments.jobs), flush=True)
     with make_executor(arguments) as where:
         for job in jobs:
             name = job.study.name
@@ -175,36 +167,6 @@ def reproduce(arguments: Namespace) -> int:
             else:
                 print(f"{name}: {job.out / name}.png .csv .json, {job.out / 'index.html'}")
     return report_failures(outcomes) or int(failed)
-
-
-def estimate(jobs: Sequence[Job], at_once: int) -> str:
-    """How long all runs will take here, by a few steps of each optimizer; finished ones count too."""
-    recipes = {cell.recipe.hash: cell.recipe for job in jobs for cell in job.wanted(job.cells())}
-    examples = len(prepare(next(iter(recipes.values()))).train)
-    times, total = dict[str, float](), 0.0
-    for recipe in recipes.values():
-        name = recipe.optimizer.name
-        times[name] = times.get(name) or time_step(recipe, jobs[0].device)
-        total += times[name] * recipe.train.epochs * -(-examples // recipe.train.batch_size)
-    words = ", ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in times.items())
-    return (
-        f"a training step here: {words}\n"
-        f"{len(recipes)} runs: about {format_duration(total / at_once)} of training with {at_once} at a time; "
-        "finished runs are skipped, and --noises and --seeds make it less"
-    )
-
-
-def time_step(recipe: Recipe, device: str | None) -> float:
-    """Seconds of a training step: two of them warm up, then more are timed."""
-    seconds = 0.0
-    for steps in (2, TIMED):
-        few = steps * recipe.train.batch_size
-        short = [f"data.limit={few}", "data.validation=0.0", "train.epochs=1", "evaluate.every=1"]
-        short += ["evaluate.samples=1", "evaluate.test_limit=2", f"evaluate.batchnorm={few}"]
-        with tempfile.TemporaryDirectory() as folder:
-            small = Recipe.from_dict(override(recipe.to_dict(), short))
-            seconds = train(small, Path(folder) / "run", device=device, quiet=True).seconds() / steps
-    return seconds
 
 
 def list_jobs(arguments: Namespace) -> list[Job]:

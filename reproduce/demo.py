@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
-from bayesmooth.train import Recipe, read_recipe
-from reproduce.study import Cell, Finished, Scale, Section, Study, merge
+from bayesmooth.train import Recipe
+from reproduce.study import Cell, Finished, Scale, Study
 from reproduce.style import COLOURS, PAGE, figure, legend_below
 from reproduce.table import EARLY, Claim, Row, Table, ahead, format_mean, make_table, read_final
 
-RECIPES: dict[str, tuple[str, dict[str, Section]]] = {
-    "SGD": ("digits-ce", {}),
-    EARLY: ("digits-ce", {}),
-    "label smoothing, α = 0.1": ("digits-ls", {"loss": {"alpha": 0.1}}),
-    "LS": ("digits-ls", {}),
-    "SAM": ("digits-sam", {}),
-    "IVON": ("digits-ivon", {}),
+RECIPES = {
+    "SGD": ["digits-ce"],
+    EARLY: ["digits-ce"],
+    "label smoothing, α = 0.1": ["digits-ls", "loss.alpha=0.1"],
+    "LS": ["digits-ls"],
+    "SAM": ["digits-sam"],
+    "IVON": ["digits-ivon"],
 }
 """Method → the shipped recipe, and what is changed in it. LS, SAM and IVON were tuned on noisy validation labels."""
 AT_MEAN = "IVON, at its mean"
@@ -26,13 +26,12 @@ BETTER = {"accuracy": ("is more accurate", 1, "%"), "nll": ("has a lower NLL", -
 
 def list_demo(scale: Scale) -> list[Cell]:
     """All methods have their first seed before any has its second; the smoke scale trains two epochs."""
-    short = {"epochs": 2} if scale.name == "smoke" else {}
-    cells = []
-    for seed in scale.seeds:
-        for method, (name, changes) in RECIPES.items():
-            tree = merge(read_recipe(name), changes, {"train": {**short, "seed": seed}})
-            cells.append(Cell(recipe=Recipe.from_dict(tree), method=method, seed=seed))
-    return cells
+    short = ["train.epochs=2"] if scale.name == "smoke" else []
+    return [
+        Cell(recipe=Recipe.load(name, [*changes, *short, f"train.seed={seed}"]), method=method, seed=seed)
+        for seed in scale.seeds
+        for method, (name, *changes) in RECIPES.items()
+    ]
 
 
 def measure_demo(finished: Finished) -> Table:

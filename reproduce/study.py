@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesmooth.errors import InputError
-from bayesmooth.train import Recipe, Run, Tree, read_recipe
+from bayesmooth.train import Recipe, Run, read_recipe
 from reproduce.table import Claim, Table
 
 Section = Mapping[str, Any]
@@ -33,19 +33,6 @@ NOISES: dict[str, Section] = {
 
 LOOKS = 15  # at the validation split: where the best epoch is stopped at
 TUNED_BY_PAPER = ("lr", "weight_decay", "hess_init")  # what its table of CIFAR-100 gives by noise
-
-
-def merge(tree: Mapping[str, Section], *changes: Mapping[str, Section]) -> Tree:
-    """A copy of a recipe's sections with keys put in.
-
-    >>> merge({"loss": {"name": "ls"}}, {"loss": {"alpha": 0.1}}, {"train": {"seed": 3}})
-    {'loss': {'name': 'ls', 'alpha': 0.1}, 'train': {'seed': 3}}
-    """
-    merged = {name: dict(section) for name, section in tree.items()}
-    for change in changes:
-        for name, section in change.items():
-            merged.setdefault(name, {}).update(section)
-    return merged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,19 +85,19 @@ class Scale:
             raise InputError(f"scale {self.name!r} has no {task}; it is for {wanted}; use another --scale")
         # The paper has recipes of its own for some kinds of noise.
         own, paper = (dict(tasks.get(f"{task}, {noise}", tasks[task])) for tasks in (self.tasks, SCALES["full"].tasks))
-        tree = merge(read_recipe(f"{own.pop('recipe')}-{method}"), own)
-        if task in self.rates_by_noise:
-            given = read_recipe(f"{paper['recipe']}-{method}")["optimizer"]
-            tree["optimizer"] |= {key: given[key] for key in TUNED_BY_PAPER if key in given}
+        tree = read_recipe(f"{own.pop('recipe')}-{method}")
+        given = read_recipe(f"{paper['recipe']}-{method}")["optimizer"] if task in self.rates_by_noise else {}
+        rates = {key: given[key] for key in TUNED_BY_PAPER if key in given}
         # Digits come with the right labels, so at smoke scale some are flipped.
         flipped = self.name == "smoke" and noise == NATURAL
         tree["corruption"] = dict(NOISES["symmetric 40 %" if flipped else noise])
-        if loss is not None:
-            tree["loss"] = dict(loss)
-        tree = merge(tree, keys, {"train": {"seed": seed}})
+        tree["loss"] = dict(tree["loss"] if loss is None else loss)
+        for section, changes in [*own.items(), ("optimizer", rates), *keys.items(), ("train", {"seed": seed})]:
+            tree.setdefault(section, {}).update(changes)
         stoppable = (tree["optimizer"]["name"], tree["loss"]["name"]) == ("sgd", "ce")
         looks = LOOKS if stoppable and tree["data"].get("validation", 0) else 1
-        return Recipe.from_dict(merge(tree, {"evaluate": {"every": max(tree["train"]["epochs"] // looks, 1)}}))
+        tree["evaluate"]["every"] = max(tree["train"]["epochs"] // looks, 1)
+        return Recipe.from_dict(tree)
 
     def cell(
         self, task: str, noise: str, seed: int, method: str, strength: float | None = None, **optimizer: Any
