@@ -5,8 +5,8 @@ from pathlib import Path
 
 from reproduce import STUDIES
 from reproduce.commands import FACTS, redraw
-from reproduce.page import count_claims, read_studies, write_paper
 from reproduce.study import SCALES
+from reproduce.style import count_claims, read_studies, write_paper
 
 
 def main(results: Path) -> None:

@@ -18,8 +18,8 @@ from bayesmooth.train.sweep import OVER, Outcome, sweep
 from reproduce import STUDIES
 from reproduce.datasets import embed_data as embed_data
 from reproduce.demo import summarise_demo
-from reproduce.page import write_page
 from reproduce.study import NOISES, SCALES, TEXTS, Cell, Finished, Scale, Study
+from reproduce.style import write_page
 from reproduce.table import COLUMNS, EARLY, MEASURED, Row, Table, make_table, read_final, read_table, write_table
 
 FACTS = ("scale", "command", "runs", "missing", "diverged", "seconds")

@@ -8,8 +8,8 @@ from bayesmooth.data import Labels, Source
 from bayesmooth.train import Splits
 from bayesmooth.train.loop import Loop
 from reproduce import STUDIES
-from reproduce.page import write_paper
 from reproduce.study import SCALES, TEXTS
+from reproduce.style import write_paper
 from reproduce.table import read_table
 
 FULL, SMOKE = (SCALES["full"], SCALES["smoke"])
