@@ -11,10 +11,9 @@ from typing import Any
 
 from bayesmooth.cli.sweeps import make_executor, report_failures
 from bayesmooth.errors import InputError
-from bayesmooth.executors import Processes
 from bayesmooth.files import check_directory, write_json
 from bayesmooth.train import Recipe, Run, override
-from bayesmooth.train.sweep import OVER, Outcome, sweep
+from bayesmooth.train.sweep import OVER, Outcome, Processes, sweep
 from reproduce import STUDIES
 from reproduce.datasets import embed_data as embed_data
 from reproduce.demo import summarise_demo

@@ -12,7 +12,7 @@ import bayesmooth
 SOURCE = Path(bayesmooth.__file__).parent
 FLOORS = [
     {"errors", "_kernels"},
-    {"progress", "files", "executors"},
+    {"progress", "files"},
     {"randomness", "theory", "calling"},
     {"posterior"},
     {"optim", "losses", "data", "models", "metrics", "labelnoise"},

@@ -8,6 +8,7 @@ global generator is never touched. (The C kernels and torch each have noise of t
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -23,8 +24,6 @@ KERNELS = _kernels is not None
 EVALUATION = 2**32 - 1  # the draw number of a context for evaluation: training never reaches it
 PREDICTION = 2**32 - 2  # that of a posterior's own draws, which have nothing to do with either
 PARALLEL_FROM = 1 << 17  # elements a thread must have before handing work over pays
-
-_pool: ThreadPoolExecutor | None = None
 
 
 def check_seed(seed: int) -> int:
@@ -69,10 +68,7 @@ def torch_normal(size: int, device: torch.device, *name: int) -> Tensor:
 def in_parts(call: Callable[[int, int], object], size: int) -> None:
     """`call(part, parts)` for every part, on as many threads as torch uses and the size is worth."""
     parts = min(torch.get_num_threads(), size // PARALLEL_FROM) or 1
-    global _pool
-    if parts > 1 and _pool is None:
-        _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="bayesmooth")
-    others = [_pool.submit(call, part, parts) for part in range(1, parts)] if _pool else []
+    others = [_threads(os.getpid()).submit(call, part, parts) for part in range(1, parts)]
     try:
         call(0, parts)
     finally:  # the others write to memory that the caller may free
@@ -92,11 +88,7 @@ def _mix(*words: int) -> int:
     return mixed >> 1
 
 
-def _forget_threads() -> None:
-    """A forked child has none of its parent's threads."""
-    global _pool
-    _pool = None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+@cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Those of a process, by its number: a forked child has none of its parent's."""
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="bayesmooth")

@@ -141,10 +141,10 @@ def run_command(given: Sequence[str], hears: bool) -> int:
                 import_module(needed)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    from bayesmooth.executors import DATA, set_variable
+    from bayesmooth.data import keep_data_in
     from bayesmooth.progress import silence
 
-    with warnings.catch_warnings(), silence(options.get("quiet", False)), set_variable(DATA, options.get("data_dir")):
+    with warnings.catch_warnings(), silence(options.get("quiet", False)), keep_data_in(options.get("data_dir")):
         warnings.showwarning = show_warning  # type: ignore[assignment]
         code: int = function(Namespace(**options))
     if hears:  # the work is done: whatever comes now changes nothing

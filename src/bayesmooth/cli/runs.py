@@ -52,10 +52,10 @@ def train(arguments: Namespace) -> int:
     from bayesmooth.data.catalog import source
     from bayesmooth.data.opening import is_source
     from bayesmooth.train import Recipe, override, read_recipe
+    from bayesmooth.train.choose import choose_settings
     from bayesmooth.train.evaluate import SOURCE
     from bayesmooth.train.recipe import parameters
     from bayesmooth.train.run import RECIPE as RECIPE_FILE
-    from bayesmooth.train.sweep import choose_settings
 
     asked = {key: getattr(arguments, key, None) for key in parameters(source)}
     columns = {key: value for key, value in asked.items() if value is not None}
@@ -91,10 +91,10 @@ def resume(arguments: Namespace) -> int:
 
 def run_recipe(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
     """Train, and print the final figures."""
-    from bayesmooth.executors import keep_freed_memory
     from bayesmooth.train import train as train_recipe
     from bayesmooth.train.compare import format_report
     from bayesmooth.train.run import StoppedError
+    from bayesmooth.train.sweep import keep_freed_memory
 
     keep_freed_memory()
     try:

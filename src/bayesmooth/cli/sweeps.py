@@ -75,7 +75,7 @@ def sweep(arguments: Namespace) -> int:
 
 def make_executor(arguments: Namespace) -> Executor:
     """Where the runs go; options that this place does not have are refused rather than dropped."""
-    from bayesmooth.executors import Processes, RayTasks
+    from bayesmooth.train.sweep import Processes, RayTasks
 
     for name in ("jobs", "cpus"):
         value = getattr(arguments, name)

@@ -1,6 +1,6 @@
 """`Source`, a data set where it lies; its labels and their corruption, and batches of it."""
 
-from bayesmooth.data.catalog import data_root, datasets, load
+from bayesmooth.data.catalog import data_root, datasets, keep_data_in, load
 from bayesmooth.data.draws import (
     AUGMENTATIONS,
     Augment,
@@ -28,6 +28,7 @@ __all__ = [
     "count_batches",
     "data_root",
     "datasets",
+    "keep_data_in",
     "label_hash",
     "load",
     "mixup",

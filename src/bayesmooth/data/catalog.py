@@ -3,7 +3,8 @@
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
@@ -21,6 +22,7 @@ from bayesmooth.data.source import Columns, Source
 from bayesmooth.errors import InputError, did_you_mean, require
 
 PUBLIC = "reproduce.datasets"  # in a clone
+VARIABLE = "BAYESMOOTH_DATA"
 PIECE = 8192  # rows whose statistics are computed at once
 
 
@@ -224,7 +226,21 @@ def load(name: str, split: str = "train", data_dir: str | Path | None = None, **
 
 def data_root(data_dir: str | Path | None) -> Path:
     """Where data sets are kept: the argument, else BAYESMOOTH_DATA, else ./data."""
-    return Path(data_dir or os.environ.get("BAYESMOOTH_DATA") or "data").expanduser()
+    return Path(data_dir or os.environ.get(VARIABLE) or "data").expanduser()
+
+
+@contextmanager
+def keep_data_in(data_dir: str | Path | None) -> Iterator[None]:
+    """Within the context data sets are kept there, for all that is called; None leaves it as it is."""
+    before = os.environ.get(VARIABLE)
+    if data_dir is not None:
+        os.environ[VARIABLE] = str(data_dir)
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE, None)
+        if before is not None:
+            os.environ[VARIABLE] = before
 
 
 def find_path(path: str, root: Path, split: str = "") -> Path:

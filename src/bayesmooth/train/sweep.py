@@ -1,34 +1,42 @@
 """Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on.
 
-Held-out given labels choose among them, or before a run among what `bayesmooth.fit` tries.
+They go to an executor: processes of this machine, or tasks of a Ray cluster. `shutdown(cancel_futures=True)` drops
+what waits and asks what runs to stop, and a run that is asked to stop saves itself.
 """
 
+import ctypes
+import os
 import re
 import signal
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 
 from bayesmooth import progress
-from bayesmooth.data import data_root
-from bayesmooth.errors import InputError
-from bayesmooth.executors import DATA, set_variable
-from bayesmooth.fitting.choose import IVON_GRID, fit
-from bayesmooth.fitting.linear import choose_rate, fit_linear
-from bayesmooth.optim.schedule import ENOUGH
-from bayesmooth.progress import format_epoch, format_percent
-from bayesmooth.train.evaluate import SOURCE, prepare
-from bayesmooth.train.loop import DivergedError, make_model
+from bayesmooth.data import data_root, keep_data_in
+from bayesmooth.errors import InputError, require
+from bayesmooth.progress import format_epoch
+from bayesmooth.train.loop import DivergedError
 from bayesmooth.train.recipe import Recipe, Tree, find_differences, override
 from bayesmooth.train.run import Run, StoppedError, handle_signals, train
 
+T = TypeVar("T")
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+
+PRELOADED = ["bayesmooth.train", "torch._dynamo", "sklearn.datasets"]  # once, not once per job
+RETRIES = 3  # of a Ray task whose worker or node is lost; its run goes on from the checkpoint
 OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
 
 
@@ -60,7 +68,7 @@ def train_one(run: Run, device: str | None, data: Path) -> Outcome:
     run.path.parent.mkdir(parents=True, exist_ok=True)
     with run.path.with_suffix(".log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
         try:
-            with set_variable(DATA, data):
+            with keep_data_in(data):
                 train(run.recipe, run.path, device=device, quiet=True, patience=-1)
         except (Exception, StoppedError) as error:
             outcome = Outcome.of(run, error)
@@ -173,55 +181,123 @@ def choose_best(outcomes: Sequence[Outcome]) -> Outcome | None:
     return finished[scores.index(max(scores))][1] if finished else None
 
 
-def choose_settings(recipe: Recipe) -> Recipe:
-    """The recipe with what the held-out given labels choose: lr and noise of the network, or a linear model's prior.
+# ---- where runs go: processes of this machine, or tasks of a Ray cluster, as `concurrent.futures` has them ----
 
-    The network is taken where it predicts them better than the linear model by a standard error; fewer than `ENOUGH` of
-    them do not tell, and rows of numbers get the linear model then. It needs no labels to stop by, so it learns from
-    all of them. What is chosen stands in the recipe of the run, and so in its hash.
+
+@cache
+def keep_freed_memory() -> None:
+    """Tell glibc, once in a process, not to hand freed memory back to the system.
+
+    Every step on the CPU frees its activations and asks for them again; handing the pages back and forth is 13 to 17 %
+    of the time of a small network's step. This affects the whole process, so only our own call it: the command line and
+    the processes of jobs. Other systems and allocators are left alone.
     """
-    splits = prepare(recipe)
-    flat = len(splits.train.input_shape) == 1
-    if splits.validation is None or (len(splits.validation) < ENOUGH and not flat):
-        return recipe
-    parts = splits.train, splits.validation
-    (inputs, labels), held = (
-        (part.batch(torch.arange(len(part), device="cpu")), part.labels.numbers) for part in parts
-    )
-    classes, shape, quiet = splits.train.num_classes, splits.train.input_shape, progress.SILENT.get()
-    tree, best, chosen, line = recipe.to_dict(), 0.0, "held-out labels:", None
-    if flat:
-        rows, given = torch.cat([inputs, held[0]]), torch.cat([labels, held[1]])
-        line = fit_linear(rows, given, torch.arange(len(rows), device="cpu") >= len(inputs), classes)
-        if dropped := int((~line.kept).sum()):
-            chosen += f" without the {dropped:,} labels that the audit contradicts others are predicted better;"
-            tree["data"]["audit"] = "drop"
-            kept = line.kept[: len(inputs)]
-            inputs, labels = inputs[kept], labels[kept]
-    if len(splits.validation) >= ENOUGH:
-        found = fit(
-            lambda: make_model(recipe, num_classes=classes, input_shape=shape),
-            (inputs, labels),
-            recipe.train.epochs,
-            batch_size=recipe.train.batch_size,
-            validation=held,
-            grid=IVON_GRID,
-            teach=False,
-            stop=False,  # as the run of the recipe
-            seed=recipe.train.seed,
-            quiet=quiet,
-        )
-        tree["optimizer"] |= found.setting
-        best = max(row["accuracy"] for row in found.table if row["trained"] == 1)
-        chosen += f" a network predicts {format_percent(best)} of them,"
-    if line is not None:
-        chosen += f" a linear model {format_percent(line.accuracy)}"
-        if line.is_level_with(best):
-            tree["data"]["validation"], tree["model"]["hidden"] = 0.0, []
-            decay = line.precision / int(line.kept.sum())
-            rate = choose_rate(rows[line.kept], decay)
-            tree["optimizer"] = {"name": "ivon", "lr": rate, "hess_init": 0.1, "weight_decay": decay}
-            chosen += "; it is trained on all others" if dropped else "; it is trained on all labels"
-    if not quiet:
-        print(chosen.removesuffix(","))
-    return Recipe.from_dict(tree, SOURCE)
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(M_MMAP_THRESHOLD, 1 << 30)
+    mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+class Processes(ThreadPoolExecutor):
+    """A fresh process for every job, `jobs` of them at a time: whatever kills a process costs one job only.
+
+    The threads that torch has here (see OMP_NUM_THREADS) are divided among the jobs.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__(jobs)
+        self.threads = max(1, torch.get_num_threads() // jobs)
+        self.running: set[BaseProcess] = set()
+        self.context = get_context("forkserver")  # forks from a clean process that has torch loaded
+        self.context.set_forkserver_preload(PRELOADED)
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run `fn` in a process of its own, as soon as one of the places is free."""
+        return super().submit(self._run, fn, args, kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the jobs; with `cancel_futures` ask those that run to stop."""
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+        if cancel_futures:
+            for process in tuple(self.running):
+                process.terminate()
+        super().shutdown(wait=wait)
+
+    def _run(self, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
+        receiver, sender = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=_child, args=(sender, self.threads, fn, args, kwargs))
+        # Ctrl-C is the parent's business: the server that forks, and may be loading torch, does not hear it.
+        resource_tracker.ensure_running()  # first, as its start unblocks the signal
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        sender.close()
+        self.running.add(process)
+        try:
+            answer: T | BaseException = receiver.recv()
+        except EOFError:
+            process.join()
+            raise RuntimeError(f"its process was lost, maybe out of memory (exit code {process.exitcode})") from None
+        finally:
+            process.join()
+            self.running.discard(process)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def _child(sender: Connection, threads: int, fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    os.setpgid(0, 0)  # Ctrl-C goes to the parent, which asks each child once
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    try:
+        answer = fn(*args, **kwargs)
+    except BaseException as error:
+        answer = error
+    sender.send(answer)
+
+
+class RayTasks(Executor):
+    """Tasks of a Ray cluster: the one at `address`, or one that is started here. A lost worker's task starts again.
+
+    Files that tasks write must lie where all nodes see them. Ray gives torch as many threads as a task has CPUs.
+    """
+
+    def __init__(self, address: str | None = None, *, cpus: float = 1, gpus: float = 0) -> None:
+        self.ray = require("ray", extra="cluster")
+        self.started = not self.ray.is_initialized()
+        where = {"address": address} if address else {"include_dashboard": False}
+        try:
+            if self.started:
+                self.ray.init(**where, log_to_driver=False, logging_level="error")
+        except ConnectionError as error:
+            raise InputError(
+                f"--address {address}: no Ray cluster there: {error}; start one with `ray start --head`, "
+                "or leave --address out"
+            ) from None
+        self.options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
+        self.tasks: set[Any] = set()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run `fn` on a node with the resources of one job free."""
+        task = self.ray.remote(fn).options(**self.options).remote(*args, **kwargs)
+        self.tasks.add(task)
+        future: Future[T] = task.future()
+        future.add_done_callback(lambda _: self.tasks.discard(task))  # Ray may forget its result
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the tasks; with `cancel_futures` ask Ray to stop them."""
+        # A second call must not ask a cluster that is gone.
+        tasks, self.tasks = list(self.tasks), set()
+        if cancel_futures:
+            for task in tasks:
+                self.ray.cancel(task)
+        if wait and tasks:
+            self.ray.wait(tasks, num_returns=len(tasks), fetch_local=False)
+        if self.started:
+            self.ray.shutdown()
