@@ -106,18 +106,6 @@ def test_what_is_thought_of_a_label_without_its_decision_is_what_the_other_decis
     np.testing.assert_array_equal(review.taught.left_out[rest], review.chance[rest])
 
 
-def test_a_column_of_confidence_is_read_beside_texts_and_never_learned_from(tmp_path: Path) -> None:
-    words = ("goal team win match", "soup oven bread salt")
-    rows = ["id,text,label,p"]
-    rows += [f"{i},{words[i % 2]} {i},{'ab'[i % 2]},{(i % 7) / 7:.3f}" for i in range(60)]
-    (tmp_path / "texts.csv").write_text("\n".join([*rows, "60,nothing,,0.5"]) + "\n")
-    for named in ({}, {"text": "text"}):
-        made = audit(tmp_path / "texts.csv", encoder="plain", confidence="p", quiet=True, **named)
-        assert made.review is not None
-        assert made.review.traits.numbers.shape == (60, 4)
-        assert "'p'" not in " ".join(made.summary["notes"])
-
-
 def test_a_share_needs_draws_and_of_all_labels_it_is_exact() -> None:
     traits, wrong = make_traits(3)
     assert design(traits, 100).rate() is None
@@ -207,20 +195,3 @@ def test_all_follows_from_the_files_whatever_the_budget_is_now(noisy: tuple[Any,
     again = audit(source, decisions=tmp_path / "decisions.csv", budget=1, quiet=True)
     assert "error_rate" not in again.summary
     np.testing.assert_allclose(again.review.chance, known.chance)  # type: ignore[union-attr]
-
-
-def test_a_review_learns_what_a_confidence_is_worth(noisy: tuple[Any, Array], tmp_path: Path) -> None:
-    source, wrong = noisy
-    random = np.random.default_rng(0)
-    sure = np.clip(np.where(wrong, 0.35, 0.65) + random.normal(0, 0.15, len(wrong)), 0, 1)
-    made = audit(source, confidence=sure, quiet=True)
-    plain = audit(source, quiet=True)
-    np.testing.assert_array_equal(made.order, plain.order)
-    assert made.review is not None
-    assert plain.review is not None
-    with_it, without = (judge(each.review, wrong).chance for each in (made, plain))
-    rest = np.setdiff1d(np.arange(len(made)), made.review.queue)
-    assert precision(with_it[rest], wrong[rest]) >= precision(without[rest], wrong[rest])
-    for broken in (sure[1:], sure + 2, ["much"] * len(sure), "no such column"):
-        with pytest.raises(InputError, match="confidence"):
-            audit(source, confidence=broken, quiet=True)

@@ -72,7 +72,6 @@ def audit(
     predicted: Any = None,
     decisions: str | Path | None = None,
     budget: int | None = None,
-    confidence: Any = None,
     encoder: Encoder | list[Encoder] | tuple[Encoder, ...] = None,
     device: str | None = None,
     cache: str | Path | None = None,
@@ -94,8 +93,6 @@ def audit(
             again, and if the queue was reviewed, the share of wrong labels is told with its interval.
         budget: how many labels the queue for the review holds (`Audit.review`; 100). If it is given, the report opens
             with the queue.
-        confidence: what somebody has in each label, 0 to 1: an LLM's own probability, or a model's; an array, or the
-            name of a column. A review learns what it is worth; before one it changes nothing.
         encoder: of texts and pictures: the best that is installed, "plain", the name or path of a model, or a function
             from a batch to rows of numbers. Of a list, the one under which the given labels are likeliest, left out.
         device: where the encoder runs; by default a GPU if there is one.
@@ -115,7 +112,7 @@ def audit(
     >>> audit(x, y, quiet=True).top(1)[0]["id"]
     '3'
     """
-    start, named = time.perf_counter(), read_columns(columns, predicted, confidence)
+    start, named = time.perf_counter(), read_columns(columns, predicted)
     with silence(quiet):
         opened = open_source(data, named, labels)
         if isinstance(encoder, list | tuple):
@@ -127,7 +124,6 @@ def audit(
                 "Python with audit_probabilities(path)"
             )
         other = None if against is None else open_other_split(against, source, named, encoder, cache)
-        sure = None if confidence is None else read_beside("confidence", confidence, opened, source).ravel()
         foreign = None if predicted is None else read_predicted(predicted, opened, source)
         kind, consensus = source.labels.kind, None
         if kind != "class" and foreign is not None:
@@ -141,7 +137,7 @@ def audit(
             predictions = predict_embedded(source, leave_out, foreign)
         made = make_audit(
             source, predictions, start, decisions, budget,
-            embedded=True, columns=named, against=other, consensus=consensus, confidence=sure,
+            embedded=True, columns=named, against=other, consensus=consensus,
         )  # fmt: skip
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
@@ -282,13 +278,13 @@ def check_batches(batches: Any) -> None:
         )
 
 
-def read_columns(given: dict[str, Any], predicted: Any = None, confidence: Any = None) -> Columns:
+def read_columns(given: dict[str, Any], predicted: Any = None) -> Columns:
     """The columns by name; an unknown one is an error. Nothing is learned from those of another model."""
     known = [f.name for f in fields(Columns)]
     for name in given:
         if name not in known:
             raise InputError(f"{name}=: no option of this audit; {did_you_mean(name, known)}")
-    return Columns(**given, predicted=[*list_names(predicted), *list_names(confidence)] or None)
+    return Columns(**given, predicted=list_names(predicted) or None)
 
 
 def list_names(values: Any) -> list[str]:
@@ -297,36 +293,29 @@ def list_names(values: Any) -> list[str]:
     return names if isinstance(names, list) and names and isinstance(names[0], str) else []
 
 
-def read_beside(what: str, values: Any, opened: Source, source: Source) -> Array:
-    """Numbers that stand beside the labels of the examples that are left: named columns (N, …), or an array that may
-    have the rows without a label."""
-    if names := list_names(values):
-        known = () if opened.table is None else opened.table.names
-        for name in names:
-            if name not in known:
-                raise InputError(f"{what}={name!r}: no such column; {did_you_mean(name, known)}")
-        cells: Any = [opened.column(name) for name in names]
-        values = cells[0] if len(names) == 1 else list(zip(*cells, strict=True))
-    try:
-        found = np.array([*values], np.float64)
-    except ValueError:
-        raise InputError(f"{what}: {values[0]!r} …; must be numbers from 0 to 1") from None
-    if opened.table is not None and opened.rows is not None and len(found) == opened.table.count:
-        found = found[opened.rows.numpy()]
-    if len(found) != len(opened) or not ((found >= 0) & (found <= 1)).all():
-        raise InputError(f"{what}: must be numbers from 0 to 1, one row for each of {len(opened)} labels")
-    place = {name: i for i, name in enumerate(opened.ids)}
-    return found[[place[name] for name in source.ids]]
-
-
 def read_predicted(predicted: Any, opened: Source, source: Source) -> Tensor:
-    """Another model's probabilities (N, K) of the examples that are left and their classes."""
-    names, values = list(opened.class_names), read_beside("predicted", predicted, opened, source)
-    columns = list_names(predicted)
-    if {*columns} == {*names}:
-        values = values[:, [columns.index(name) for name in names]]
-    rows = check_probabilities(torch.from_numpy(values), len(source), len(names))
-    some = rows[:, [names.index(name) for name in source.class_names]] + SMALLEST
+    """Another model's probabilities (N, K) of the examples that are left and their classes, from named columns or an
+    array that may have the rows without a label."""
+    columns, names = list_names(predicted), list(opened.class_names)
+    if columns:
+        known = () if opened.table is None else opened.table.names
+        if unknown := [name for name in columns if name not in known]:
+            raise InputError(f"predicted={unknown[0]!r}: no such column; {did_you_mean(unknown[0], known)}")
+        cells = [opened.column(name) for name in columns]
+        predicted = cells[0] if len(columns) == 1 else list(zip(*cells, strict=True))
+        if {*columns} == {*names}:
+            names = columns
+    try:
+        rows = np.array([*predicted], np.float64)
+    except ValueError:
+        raise InputError(f"predicted: {predicted[0]!r} …; must be numbers from 0 to 1") from None
+    if opened.table is not None and opened.rows is not None and len(rows) == opened.table.count:
+        rows = rows[opened.rows.numpy()]
+    values = check_probabilities(torch.from_numpy(rows), len(opened), len(names))
+    place = {name: i for i, name in enumerate(opened.ids)}
+    some = (
+        values[[place[name] for name in source.ids]][:, [names.index(name) for name in source.class_names]] + SMALLEST
+    )
     return some / some.sum(1, keepdim=True)
 
 
@@ -378,7 +367,6 @@ def make_audit(
     columns: Columns | None = None,
     against: Source | None = None,
     consensus: Consensus | None = None,
-    confidence: Array | None = None,
 ) -> Audit:
     """The ranked table: findings, figures, the queue, what decisions teach, and the neighbours of what will be seen."""
     judged = {"class_names": source.class_names, **predictions.judge()}
@@ -411,7 +399,7 @@ def make_audit(
     made = kind(examples=source, summary=summary, findings=found, consensus=consensus, **judged)
     rows = read_rows(source) if embedded and len(source) <= SAMPLE else None
     components = None if rows is None else Projection.of(rows, PLACES).features(rows)[:, :-1].numpy()
-    made.review = design(describe(made, components, confidence), budget)
+    made.review = design(describe(made, components), budget)
     if decisions is not None:
         made = learn(made, read_decisions(decisions))
     if rows is not None and made.review is not None:

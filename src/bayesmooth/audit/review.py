@@ -28,7 +28,6 @@ INTERCEPT, SLOPE = 0.36, 1.4  # of the log-odds to be wrong, in the score, befor
 SPREAD = (1.0, 0.5)  # standard deviations of these two among data sets
 SCALES_OF_NUMBERS = (1.0, 1.5, 1.0)  # size of the class, how often it is contradicted, ambiguity
 LEARNED = (1.2, 1.7, 0.2)  # effects of these numbers in other data sets
-CONFIDENCE = 0.5  # scale of the confidence that somebody has in the label; its effect is unknown
 OF_CLASS, OF_PLACE = 0.7, 2.0  # standard deviations of the effects of a class, and of places in a class
 MODELS = ((False, False), (True, False), (False, True), (True, True))  # whether numbers and classes, and places count
 SCORE_ALONE = 0.5  # probability of the first, under which decisions change no rank
@@ -50,7 +49,7 @@ class Traits(NamedTuple):
     score: Array
     """log((1 + d)/(1 − d)) of its disagreement d."""
     numbers: Array
-    """(N, F): size of the class and the like, and a confidence where there is one; centred and scaled."""
+    """(N, F): size of the class and the like; centred and scaled."""
     given: Array
     rival: Array
     """The likeliest other class."""
@@ -249,7 +248,7 @@ def _fit_model(traits: Traits, seen: Array, wrong: Array, effects: bool, places:
     """The chances (N,) under one of the models, those of the seen labels without their own decision, the evidence."""
     prior = INTERCEPT + SLOPE * traits.score.astype(np.float64)
     if effects:
-        prior += traits.numbers[:, : len(LEARNED)] @ np.array(LEARNED)
+        prior += traits.numbers @ np.array(LEARNED)
     columns, values = _list_features(traits, effects, places)
     used, at = np.unique(columns[seen], return_inverse=True)
     features = np.zeros((len(seen), len(used)))
@@ -319,18 +318,15 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-np.clip(x, -500, 500))))
 
 
-def describe(made: "Audit", components: Array | None = None, confidence: Array | None = None) -> Traits:
+def describe(made: "Audit", components: Array | None = None) -> Traits:
     """What the small model sees of an audit: also where the examples lie, by the direction of their principal
-    `components` (N, P) from the middle, and the `confidence` that somebody has in each label."""
+    `components` (N, P) from the middle."""
     given, rival = made.pair_labels()
     classes = int(max(given.max(), rival.max())) + 1
     sizes = np.bincount(given, minlength=classes)
     against = np.bincount(given, made.contradicted, classes) / np.maximum(sizes, 1)
     size = np.log(np.maximum(sizes, 1) * classes / len(given))
     numbers = np.stack([size[given], against[given], made.ambiguity], 1) * SCALES_OF_NUMBERS
-    if confidence is not None:
-        p = np.clip(confidence, 0.001, 0.999)
-        numbers = np.column_stack([numbers, CONFIDENCE * np.log((1 - p) / p)])
     numbers = (numbers - numbers.mean(0)).astype(np.float32)
     d = np.clip(made.disagreement.astype(np.float64), -0.999, 0.999)
     score = np.log((1 + d) / (1 - d)).astype(np.float32)

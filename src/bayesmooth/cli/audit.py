@@ -45,7 +45,6 @@ def read_share(text: str) -> float:
     TAGS,
     SEPARATOR,
     option("--annotator", metavar="COLUMN", help="who gave the label: one row per vote, --id names the example"),
-    option("--confidence", metavar="COLUMN", help="confidence in each label, such as an LLM's own probability"),
     option("--probabilities", action="store_true", help="the numbers are predicted probabilities"),
     option("--predicted", metavar="COLUMN,…", type=split_names, help="probabilities by a model that saw no labels"),
     option("--cache", metavar="DIR", type=Path, help="where embeddings are kept (default: $BAYESMOOTH_CACHE)"),
