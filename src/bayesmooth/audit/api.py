@@ -30,22 +30,21 @@ from bayesmooth.audit.predictions import (
     estimate_noise_rate,
     predict_left_out,
 )
-from bayesmooth.audit.predictors import SAMPLE, Projection, measure_likelihood, predict_embedded, read_rows
+from bayesmooth.audit.predictors import SAMPLE, Projection, predict_embedded, read_rows
 from bayesmooth.audit.review import PLACES, describe, design, learn
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.encoders import PLAIN, Encoder
 from bayesmooth.data.features import choose_inputs
-from bayesmooth.data.opening import check_share, choose_to_embed, embed, prepare, settle
-from bayesmooth.data.source import REMARKS, Kind
+from bayesmooth.data.opening import choose_to_embed, embed, prepare, settle
+from bayesmooth.data.source import REMARKS
 from bayesmooth.errors import InputError, did_you_mean
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import silence
 
 Array = NDArray[Any]
-CHOOSING = 2_000  # examples on which one of several encoders is chosen
 SIMILAR = 1_000  # examples whose neighbours are shown: as many as a person will look at
 STATISTICS_FROM = 2_000  # examples from which batch-norm statistics are computed
 WARN_ABOVE = 0.5  # share of contradicted labels from which the input is what is wrong
@@ -72,7 +71,7 @@ def audit(
     predicted: Any = None,
     decisions: str | Path | None = None,
     budget: int | None = None,
-    encoder: Encoder | list[Encoder] | tuple[Encoder, ...] = None,
+    encoder: Encoder = None,
     device: str | None = None,
     cache: str | Path | None = None,
     leave_out: bool = False,
@@ -94,7 +93,7 @@ def audit(
         budget: how many labels the queue for the review holds (`Audit.review`; 100). If it is given, the report opens
             with the queue.
         encoder: of texts and pictures: the best that is installed, "plain", the name or path of a model, or a function
-            from a batch to rows of numbers. Of a list, the one under which the given labels are likeliest, left out.
+            from a batch to rows of numbers.
         device: where the encoder runs; by default a GPU if there is one.
         cache: the folder where embeddings are kept.
         leave_out: judge each label by the posterior without its own example. By default it has seen all of them: a
@@ -115,8 +114,6 @@ def audit(
     start, named = time.perf_counter(), read_columns(columns, predicted)
     with silence(quiet):
         opened = open_source(data, named, labels)
-        if isinstance(encoder, list | tuple):
-            opened, encoder = choose_encoder(opened, named, encoder, cache, device)
         source = prepare(opened, named, encoder=encoder, cache=cache, device=device)
         if source.predicted is not None and source.input_shape == (0,):
             raise InputError(
@@ -142,29 +139,6 @@ def audit(
     if encoder is None and made.summary["warning"] == WEAK_WARNING:
         warnings.warn(WEAK_WARNING, stacklevel=2)
     return made
-
-
-def choose_encoder(
-    source: Source, columns: Columns, encoders: Sequence[Encoder], cache: Any, device: str | None
-) -> tuple[Source, Encoder]:
-    """Of several encoders the one with which the given labels of a sample are likeliest, and a note on all of them."""
-    if not encoders or source.labels.kind == "tags":
-        raise InputError(f"encoder={encoders}: several are compared where each example has one label; name one encoder")
-    chosen = choose_inputs(source, columns)
-    if not (what := choose_to_embed(chosen, columns)):
-        return source, None
-    some = settle(chosen, texts=what == "texts", learned=True)
-    order = torch.randperm(len(some), generator=torch.Generator().manual_seed(0), device="cpu")
-    some = some.subset(order[:CHOOSING])
-    some = replace(some, labels=some.labels.keep_names(some.labels.counts() > 0), clean=None)
-    scores = []
-    for encoder in encoders:
-        made = embed(some, what, encoder, cache, device)
-        check_share(made, some)
-        scores.append(measure_likelihood(made))
-    shown = ", ".join(f"{getattr(e, '__name__', e)} {score:.3f}" for e, score in zip(encoders, scores, strict=True))
-    text = f"of several encoders the one with which the given labels are likeliest, each left out: {shown}"
-    return source.note(Kind.ENCODER, text), encoders[scores.index(max(scores))]
 
 
 def audit_votes(data: Any, votes: Any, *, quiet: bool = False, **columns: Any) -> Audit:
