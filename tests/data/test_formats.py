@@ -118,15 +118,14 @@ def test_a_sheet_of_excel_is_written_again_by_its_values_and_gets_no_formula(tmp
     assert sheet["A3"].data_type == "s"
 
 
-def test_lists_in_json_are_sets_of_tags_and_stay_lists(tmp_path: Path) -> None:
-    tags: list[list[str]] = [["dog", "beach"], [], ["dog"]]
-    rows = [{"labels": some, "t": word} for some, word in zip(tags, "abc", strict=True)]
-    (tmp_path / "t.json").write_text(json.dumps(rows))
-    source = open_source(tmp_path / "t.json")
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_lists_are_sets_of_tags_and_stay_lists(tmp_path: Path, kind: str) -> None:
+    frame = pandas.DataFrame({"labels": [["dog", "beach"], [], ["dog"]], "t": list("abc")})
+    source = open_source(save(frame, tmp_path / f"t.{kind}"))
     assert source.labels.texts() == ["beach; dog", "(no tags)", "dog"]
-    source.write(tmp_path / "o.json", {source.ids[1]: "beach", source.ids[2]: "(no tags)"})
-    made = [row["labels"] for row in json.loads((tmp_path / "o.json").read_text())]
-    assert made == [["dog", "beach"], ["beach"], []]
+    source.write(tmp_path / f"o.{kind}", {source.ids[1]: "beach", source.ids[2]: "(no tags)"})
+    again = open_source(tmp_path / f"o.{kind}")
+    assert again.column("labels") == [["dog", "beach"], ["beach"], []]
 
 
 @pytest.mark.parametrize(

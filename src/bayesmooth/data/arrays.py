@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from bayesmooth.data.labels import MISSING, SEPARATOR, Labels, Vocabulary, as_text, label_texts, name_classes
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles, as_bytes
 from bayesmooth.data.source import Columns, Mapped
-from bayesmooth.data.tables import Array, Changes, Table, restore_types
+from bayesmooth.data.tables import Array, Changes, Table
 from bayesmooth.errors import InputError
 from bayesmooth.files import name_errors, write_atomically
 
@@ -252,12 +252,10 @@ def _write_npz(table: Table, out: Path, changes: Changes, rows: list[int]) -> No
 
 def _change(table: Table, name: str, changed: Mapping[int, str]) -> Array:
     """An array of labels with other values, in its own type."""
-    array, values = table.cells[name], table.values(name)
+    array = table.cells[name]
     kind = array.dtype.kind if array.dtype.kind in "SU" else array.dtype
-    for row, value in restore_types(values, table.texts(name), changed, table.where).items():
-        values[row] = value
     try:
-        return np.array(values, kind)
+        return np.array(table.change(name, changed), kind)
     except OverflowError:
         odd = next(text for text in changed.values() if text not in table.texts(name))
         raise InputError(f"{table.where}: labels are {array.dtype}; {odd!r} is not one") from None

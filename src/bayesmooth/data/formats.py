@@ -1,6 +1,6 @@
 """The formats of tables, read and written: CSV and JSON, packed or not, Excel, Parquet, frames, Hugging Face.
 
-What is not changed is written again as it was, text to the byte.
+Rows that do not change are written again as they were, text to the byte.
 """
 
 import codecs
@@ -13,11 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bayesmooth.data.labels import LABELS, SEPARATOR, split_tags
+from bayesmooth.data.labels import LABELS
 from bayesmooth.data.source import Columns, Kind, Note
-from bayesmooth.data.tables import Changes, Table, guard, make_cells, restore_types, unguard, write_folder
+from bayesmooth.data.tables import Changes, Table, guard, make_cells, unguard, write_folder
 from bayesmooth.errors import InputError, require
 from bayesmooth.files import name_errors, write_atomically
 
@@ -44,13 +42,10 @@ def read_text(path: Path, encoding: str | None) -> tuple[str, Callable[[Path, st
             f"{path}: cannot be read as {codec} ({error}); name its encoding with encoding (--encoding): Excel's is "
             "often cp1252, or save it as UTF-8"
         ) from None
-    exact = codec == "utf-8" or whole.encode(codec) == data
     text = whole.removeprefix("\ufeff")
     mark = whole[: len(whole) - len(text)]
 
     def write(out: Path, new: str) -> None:
-        if not exact:
-            raise InputError(f"{path}: as {codec} it cannot be written again as it was; save it as UTF-8")
         try:
             made = (mark + new).encode(codec)
         except UnicodeEncodeError as error:
@@ -67,75 +62,58 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
     text, write_text = read_text(path, columns.encoding)
     first = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", text, maxsplit=1)[0])
     mark = max("\t;,", key=first.count) if first else ","
-    header, rows = split_rows(path, text, mark)
+    (_, header, head), *every = split_rows(path, text, mark)
+    numbers, rows, lines = [*zip(*every, strict=True)] or [[], [], []]
     guarded, names = header[:3] == AUDIT, [name or f"Unnamed: {at}" for at, name in enumerate(header)]
-    cells = zip(*rows.values(), strict=True) if rows else [()] * len(header)
+    cells = zip(*rows, strict=True) if rows else [()] * len(header)
     pairs = [(n, [*map(unguard, column)] if guarded else column) for n, column in zip(names, cells, strict=True)]
-    numbers = [*rows]
 
     def write(out: Path, changes: Changes, kept: list[int]) -> None:
-        """The text as it was, but for the values that changed and the lines that are left out."""
-        lines = split_lines(text, mark)
-        starts = [start for start, _ in lines.values()] + [len(text)]
-        places = sorted(((names.index(name), changed) for name, changed in changes.items()), reverse=True)
-        parts = [text[: starts[1]]]
-        for row in kept:
-            start, end = lines[numbers[row]]
-            line = text[start : starts[row + 2]]
-            for at, changed in places:  # the last first, so that the others stay
-                if row in changed:
-                    begin, stop = split_fields(text[start:end], mark)[at]
-                    value = guard(changed[row]) if guarded else changed[row]
-                    if line[begin : begin + 1] == '"' or any(sign in value for sign in (mark, *'"\n\r')):
-                        value = '"' + value.replace('"', '""') + '"'
-                    line = line[:begin] + value + line[stop:]
+        """The lines of these rows as they were, and anew where a value changed."""
+        parts = [head]
+        for at in kept:
+            row, line = [*rows[at]], lines[at]
+            for name, changed in changes.items():
+                if at in changed:
+                    row[names.index(name)] = guard(changed[at]) if guarded else changed[at]
+            if row != rows[at]:
+                made = io.StringIO(newline="")
+                csv.writer(made, delimiter=mark).writerow(row)
+                line = made.getvalue().removesuffix("\r\n") + line[len(line.rstrip("\r\n")) :]
             parts.append(line)
         write_text(out, "".join(parts))
 
     return Table(str(path), columns, make_cells(str(path), pairs), len(rows), write, path, path.parent, numbers)
 
 
-def split_rows(path: Path, text: str, mark: str) -> tuple[list[str], dict[int, list[str]]]:
-    """The header, and the rows that are not blank by their numbers in a spreadsheet, all as long as the header."""
+def split_rows(path: Path, text: str, mark: str) -> list[tuple[int, list[str], str]]:
+    """The rows that are not blank, the header first and all as long as it: each with its number in a spreadsheet and
+    its text, to which blank lines after it belong."""
     csv.field_size_limit(LONGEST)
-    rows, number = dict[int, list[str]](), 0
+    lines, number, end = list(io.StringIO(text, newline="")), 0, 0
+    rows, starts, reader = list[tuple[int, list[str]]](), list[int](), csv.reader(lines, delimiter=mark, strict=True)
     try:
-        for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True), 1):
+        for number, row in enumerate(reader, 1):
             if row:
-                rows[number] = row
+                rows.append((number, row))
+                starts.append(end if rows[1:] else 0)
+            end = reader.line_num
     except csv.Error:
         raise InputError(
             f"{path}: row {number + 1} has a stray quotation mark; double those inside of a field"
         ) from None
     if not rows:
         raise InputError(f"{path}: empty; its first line must name the columns")
-    header = rows.pop(min(rows))
-    for number, row in rows.items():
-        if len(row) > len(header):
+    width = len(rows[0][1])
+    for number, row in rows:
+        if len(row) > width:
             raise InputError(
-                f"{path}: row {number} has {len(row)} fields, the header {len(header)}; quote the field that has a "
-                f"{mark!r} in it"
+                f"{path}: row {number} has {len(row)} fields, the header {width}; quote the field that has a {mark!r} "
+                "in it"
             )
-        row += [""] * (len(header) - len(row))
-    return header, rows
-
-
-def match_field(mark: str) -> str:
-    """The pattern of a field; one between quotation marks may have line breaks."""
-    return rf'(?:"[^"]*(?:""[^"]*)*"|[^"{mark}\r\n][^{mark}\r\n]*|)'
-
-
-def split_lines(text: str, mark: str) -> dict[int, tuple[int, int]]:
-    """Where each row that is not blank begins and ends, by its number in a spreadsheet."""
-    field = match_field(mark)
-    lines = re.finditer(rf"({field}(?:{mark}{field})*)(?:\r\n|\r|\n|\Z)", text)
-    return {number: matched.span(1) for number, matched in enumerate(lines, 1) if matched[1]}
-
-
-def split_fields(line: str, mark: str) -> list[tuple[int, int]]:
-    """Where each field of a row begins and ends."""
-    fields = re.finditer(rf"(?:^|{mark})({match_field(mark)})", line)
-    return [matched.span(1) for matched in fields]
+        row += [""] * (width - len(row))
+    ends = [*starts[1:], len(lines)]
+    return [(n, row, "".join(lines[a:b])) for (n, row), a, b in zip(rows, starts, ends, strict=True)]
 
 
 def read_json(path: Path, columns: Columns) -> Table:
@@ -148,16 +126,14 @@ def read_json(path: Path, columns: Columns) -> Table:
         if len(rows) == 1 and isinstance(rows[0], dict) and all(isinstance(v, list | dict) for v in rows[0].values()):
             raise InputError("one object of columns; write one per row: pandas has orient='records'")
     cells = make_records(str(path), rows)
-    separator = columns.separator or SEPARATOR
 
     def write(out: Path, changes: Changes, kept: list[int]) -> None:
         """Lines that do not change stay as they are; a list is written anew, indented if it was."""
         made: dict[int, dict[str, Any]] = {}
         for name, changed in changes.items():
-            values = [row.get(name) for row in rows]
-            for row, value in restore_types(values, table.texts(name), changed, str(path)).items():
-                tags = isinstance(values[row], list)
-                made.setdefault(row, {**rows[row]})[name] = split_tags(changed[row], separator) if tags else value
+            values = table.change(name, changed, [row.get(name) for row in rows])
+            for row in changed:
+                made.setdefault(row, {**rows[row]})[name] = values[row]
         ascii_only = text.isascii()
         if is_list:
             every = [made.get(row, rows[row]) for row in kept]
@@ -208,9 +184,9 @@ def read_excel(path: Path, columns: Columns) -> Table:
         """A workbook with the values of these rows, where no text becomes a formula."""
         made = [[*row] for row in rows]
         for name, changed in changes.items():
-            values = [row[places[name]] for row in rows]
-            for row, value in restore_types(values, table.texts(name), changed, str(path)).items():
-                made[row][places[name]] = value
+            values = table.change(name, changed, [row[places[name]] for row in rows])
+            for row in changed:
+                made[row][places[name]] = values[row]
         book = library.Workbook()
         for cells in [header, *(made[row] for row in kept)]:
             book.active.append(cells)
@@ -277,23 +253,18 @@ def read_hugging_face(what: Any, columns: Columns) -> Table:
 
 
 def change_arrow(table: Table, data: Any, changes: Changes, rows: Sequence[int]) -> Any:
-    """Rows of an Arrow table with other values, in the type they had: copied from a row that has them, or made."""
+    """Rows of an Arrow table with other values, in the type they had; categories keep their order."""
     arrow = require("pyarrow", "data")
     for name, changed in changes.items():
         at = data.column_names.index(name)
-        field, column = data.schema.field(at), data[name]
-        row_of = {text: row for row, text in enumerate(table.texts(name))}
-        new = [text for text in dict.fromkeys(changed.values()) if text not in row_of]
-        row_of |= {text: len(data) + k for k, text in enumerate(new)}
-        index = np.arange(len(data))
-        index[list(changed)] = [row_of[text] for text in changed.values()]
-        if new:
-            inner = field.type.value_type if arrow.types.is_dictionary(field.type) else field.type
-            try:
-                made = arrow.array(new, arrow.string()).cast(inner)
-            except (ValueError, TypeError, arrow.ArrowException):
-                raise InputError(f"{table.where}: the labels in {name!r} are {inner}; {new[0]!r} is not one") from None
-            made = made if inner == field.type else made.dictionary_encode().cast(field.type)
-            column = arrow.chunked_array([*column.chunks, made], field.type).unify_dictionaries()
-        data = data.set_column(at, field, column.take(arrow.array(index)))
+        field, column = data.schema.field(at), data[name].unify_dictionaries()
+        old = column.chunk(0).dictionary if arrow.types.is_dictionary(field.type) else arrow.array([], field.type)
+        values = table.change(name, changed)
+        try:
+            made = arrow.concat_arrays([old, arrow.array(values, old.type)])
+        except (ValueError, TypeError, OverflowError, arrow.ArrowException):
+            odd = next(text for text in changed.values() if text not in table.texts(name))
+            raise InputError(f"{table.where}: the labels in {name!r} are {old.type}; {odd!r} is not one") from None
+        made = made if old.type == field.type else made.dictionary_encode().cast(field.type)
+        data = data.set_column(at, field, made[len(old) :])
     return data if len(rows) == len(data) else data.take(arrow.array(rows, arrow.int64()))

@@ -21,6 +21,7 @@ from bayesmooth.data.labels import (
     LABELS,
     MISSING,
     SEPARATOR,
+    VALUES,
     Labels,
     Vocabulary,
     as_text,
@@ -161,6 +162,24 @@ class Table:
             contents = ["\x1f".join(row).encode() for row in zip(*columns, strict=True)]
         return [hashlib.blake2b(content, digest_size=DIGITS // 2).hexdigest() for content in contents]
 
+    def change(self, name: str, changed: Mapping[int, str], values: list[Any] | None = None) -> list[Any]:
+        """The values of a column, of which some change, in the types they have: taken from a row that has them, or
+        made."""
+        values = self.values(name) if values is None else values
+        kinds = {type(value) for value in values if value is not None}
+        known: dict[str, Any] = {} if list in kinds else dict(zip(self.texts(name), values, strict=True))
+        for text in {*changed.values()} - {*known}:
+            if list in kinds:
+                known[text] = split_tags(text, self.columns.separator or SEPARATOR)
+            elif kinds == {bytes}:
+                known[text] = text.encode()
+            elif kinds and kinds <= {int, float, bool}:
+                try:
+                    known[text] = bool(VALUES[text.lower()]) if kinds == {bool} else int(text)
+                except (KeyError, ValueError):
+                    raise InputError(f"{self.where}: its labels are numbers; {text!r} is not one") from None
+        return [known.get(changed[row], changed[row]) if row in changed else old for row, old in enumerate(values)]
+
     def rewrite(self, out: Path, labels: Labels, by_row: Mapping[int, str | None]) -> None:
         """Write it with other labels by row, without those that are None."""
         if self.write is None:
@@ -280,25 +299,6 @@ def is_plain(cells: Any) -> bool:
     if isinstance(cells, np.ndarray):
         return cells.ndim == 1
     return not require("pyarrow", "data").types.is_nested(cells.type) and "binary" not in str(cells.type)
-
-
-def restore_types(
-    values: Sequence[Any], texts: Sequence[str], changed: Mapping[int, str], where: str
-) -> dict[int, Any]:
-    """Changed texts as values of the column's type: taken from a row that has them, or made."""
-    known: dict[str, Any] = dict(zip(texts, values, strict=True))
-    kinds = {type(value) for value in values if value is not None}
-    made: dict[int, Any] = {}
-    for row, text in changed.items():
-        if text not in known and kinds == {bytes}:
-            known[text] = text.encode()
-        elif text not in known and kinds and kinds <= {int, float, bool}:
-            try:
-                known[text] = int(text)
-            except ValueError:
-                raise InputError(f"{where}: its labels are numbers; {text!r} is not one") from None
-        made[row] = known.get(text, text)
-    return made
 
 
 def write_folder(out: Path, source: Path | None, fill: Callable[[Path], object]) -> None:
