@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bayesmooth.data import Columns, Labels, Source, open_source
-from bayesmooth.data.features import choose_inputs
+from bayesmooth.data.opening import choose_inputs
 
 
 @pytest.fixture

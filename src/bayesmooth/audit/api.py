@@ -36,8 +36,7 @@ from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.encoders import PLAIN, Encoder
-from bayesmooth.data.features import choose_inputs
-from bayesmooth.data.opening import choose_to_embed, embed, prepare, settle
+from bayesmooth.data.opening import choose_inputs, embed, prepare, settle
 from bayesmooth.data.source import REMARKS
 from bayesmooth.errors import InputError, did_you_mean
 from bayesmooth.labelnoise import label_noise
@@ -307,8 +306,7 @@ def open_other_split(against: Any, source: Source, columns: Columns, encoder: An
 
     One whose rows mean something else is an error.
     """
-    other = choose_inputs(open_source(against, columns), columns)
-    other = embed(other, choose_to_embed(other, columns), encoder, cache)
+    other = embed(choose_inputs(open_source(against, columns), columns), encoder, cache)
     own, theirs = (each.reading.names if each.mean and each.reading is not None else () for each in (source, other))
     if own and theirs and own != theirs:
         only = {"what is audited": sorted({*own} - {*theirs}), "the other": sorted({*theirs} - {*own})}

@@ -1,5 +1,6 @@
 """What is learned from: the columns of a table that hold numbers, categories, vectors, texts or pictures."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from bayesmooth.data.arrays import as_finite
 from bayesmooth.data.labels import MISSING, as_text
 from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
 from bayesmooth.data.source import Columns, Kind, Source
-from bayesmooth.data.tables import Array, as_arrow
+from bayesmooth.data.tables import Array, as_arrow, is_plain
 from bayesmooth.errors import InputError, require
 
 PICTURES = ("path", "image")  # columns of pictures
@@ -24,27 +25,38 @@ SHOWN_CELLS = 3  # cells that are no numbers, in a note
 SHEET_ROW = "row"  # in `meta`: the row of a spreadsheet that an example stands in
 LARGEST = float(np.finfo(np.float32).max)
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
-THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"
 
 
 class Cells:
-    """One column of some rows, an array of Arrow. Each view is computed once."""
+    """One column of the rows of a source, an array of Arrow. Each view is computed once."""
 
-    def __init__(self, name: str, values: Any) -> None:
-        arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
-        types, kind = arrow.types, values.type
-        self.name, self.values = name, values
-        self.are_vectors = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-        self.are_plain = not types.is_nested(kind) and "binary" not in str(kind)
-        self.are_words = types.is_string(kind)
-        self.are_typed = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-        if self.are_words:
-            gone = compute.is_in(values, arrow.array(MISSING, "string"))
-            self.values = compute.if_else(gone, None, values)
+    def __init__(self, source: Source, name: str) -> None:
+        assert source.table is not None
+        assert source.rows is not None
+        self.name, self.table, self.at = name, source.table, source.rows.numpy()
+
+    @cached_property
+    def values(self) -> Any:
+        """The values; words that stand for a missing one are none."""
+        compute, values = require("pyarrow.compute", "data"), self.table.cells[self.name]
+        values = as_arrow(values) if isinstance(values, np.ndarray) else values
+        values = values if len(self.at) == self.table.count else values.take(self.at)
+        if str(values.type) == "string":
+            values = compute.if_else(compute.is_in(values, require("pyarrow", "data").array(MISSING)), None, values)
+        return values
+
+    @cached_property
+    def kind(self) -> str:
+        """What its type holds: vectors, words, numbers, other plain values, or none of these."""
+        types, kind = require("pyarrow", "data").types, self.values.type
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+            return "vectors"
+        if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+            return "numbers"
+        return "words" if types.is_string(kind) else "plain" if is_plain(self.values) else ""
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.at)
 
     @cached_property
     def known(self) -> Array:
@@ -55,47 +67,35 @@ class Cells:
     @cached_property
     def texts(self) -> list[str]:
         """As texts; missing ones are empty."""
-        if self.are_words:
+        if self.kind == "words":
             return list(self.values.fill_null("").to_pylist())
         return [*map(as_text, self.values.to_pylist())]
 
     @cached_property
     def numbers(self) -> Array:
-        """As reals, NaN for what is none. A comma is a decimal point unless it may mean thousands."""
-        if self.are_typed:
+        """As reals, NaN for what is none."""
+        if self.kind == "numbers":
             return np.asarray(self.values.to_numpy(), np.float64)
-        if not self.are_plain:
+        if self.kind not in ("words", "plain"):
             return np.full(len(self), np.nan)
-        arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
-        words = self.values
-        if not self.are_words:
-            words = arrow.chunked_array([[text or None for text in self.texts]], "string")
-        words = self._replace_commas(compute.utf8_trim_whitespace(words))
-        plain = compute.if_else(_match(words, NUMBER), words, None)
+        compute, words = require("pyarrow.compute", "data"), self.values
+        if self.kind == "plain":
+            words = as_arrow(self.texts)
+        words = compute.utf8_trim_whitespace(words)
+        if self.table.has_commas:
+            words = compute.replace_substring(words, ",", ".")
+        plain = compute.if_else(compute.match_substring_regex(words, NUMBER), words, None)
         return np.asarray(compute.utf8_ltrim(plain, "+").cast("float64").to_numpy())
-
-    def _replace_commas(self, words: Any) -> Any:
-        """Words with a point for a decimal comma."""
-        commas = _match(words, COMMA)
-        if not commas.any():
-            return words
-        first = words[int(commas.argmax())].as_py()
-        if 2 * commas.sum() > len(words) and _match(words, THOUSANDS)[commas].all():
-            raise InputError(
-                f"column {self.name!r}: {first} may be {first.replace(',', '.')} or {first.replace(',', '')}; write it "
-                "with a point, or without one"
-            )
-        return require("pyarrow.compute", "data").replace_substring(words, ",", ".")
 
     @cached_property
     def are_numbers(self) -> bool:
         """Whether all are numbers."""
-        return self.are_typed or bool(self.known.any() and not np.isnan(self.numbers[self.known]).any())
+        return self.kind == "numbers" or bool(self.known.any() and not np.isnan(self.numbers[self.known]).any())
 
     @property
     def are_texts(self) -> bool:
         """Whether they are texts to read: no numbers, no vectors, no bytes."""
-        return self.are_plain and not self.are_numbers
+        return self.kind in ("words", "plain") and not self.are_numbers
 
     @property
     def levels(self) -> list[str]:
@@ -118,45 +118,25 @@ class Cells:
         counts = (np.diff(values) > 0).all() or (np.diff(np.sort(values)) == 1).all()
         return "row numbers" if counts else ""
 
-    def stack(self, where: str) -> Tensor:
+    def stack(self) -> Tensor:
         """Those vectors that are there."""
         there = self.values.drop_null().combine_chunks()
         sizes = np.asarray(require("pyarrow.compute", "data").list_value_length(there).to_numpy())
         flat = there.flatten().to_numpy(zero_copy_only=False)
         if len({*sizes.tolist()}) != 1 or flat.dtype.kind not in "fiu":
             raise InputError(
-                f"{where}: column {self.name!r}: its vectors must be numbers, all of one length; name other columns "
-                "with features (--features)"
+                f"{self.table.where}: column {self.name!r}: its vectors must be numbers, all of one length; name other "
+                "columns with features (--features)"
             )
-        return as_finite(flat.reshape(len(there), -1), where, self.name)
+        return as_finite(flat.reshape(len(there), -1), self.table.where, self.name)
 
 
-def _match(words: Any, pattern: str) -> Array:
-    """Which words are as the pattern says."""
-    matched = require("pyarrow.compute", "data").match_substring_regex(words, pattern)
-    return np.asarray(matched.fill_null(False).to_numpy())
+Rows = dict[str, Cells]
 
 
-class TableRows:
-    """The rows of a table that a source has, column by column."""
-
-    def __init__(self, source: Source) -> None:
-        assert source.table is not None
-        assert source.rows is not None
-        self.table, self.at, self.ids = source.table, source.rows.numpy(), source.ids
-        self.where, self.names = self.table.where, self.table.names
-        self._cells: dict[str, Cells] = {}
-
-    def __getitem__(self, name: str) -> Cells:
-        if name not in self._cells:
-            values = self.table.cells[self.table.find(name)]
-            values = as_arrow(values) if isinstance(values, np.ndarray) else values
-            self._cells[name] = Cells(name, values if len(self.at) == self.table.count else values.take(self.at))
-        return self._cells[name]
-
-    def place(self, row: int) -> str:
-        """Where a row stands, in words."""
-        return self.table.place(int(self.at[row]))
+def read_cells(source: Source) -> Rows:
+    """The columns of the rows of a source."""
+    return {} if source.table is None else {name: Cells(source, name) for name in source.table.names}
 
 
 @dataclass(frozen=True)
@@ -185,9 +165,9 @@ class Reading:
         """The columns of the table that the inputs come from."""
         return (*self.vectors, *self.numbers, *self.categories)
 
-    def read(self, source: Source, rows: TableRows, fill: bool = True) -> Source:
+    def read(self, source: Source, rows: Rows) -> Source:
         """The source with these columns as inputs. A row without a vector is left out; a missing number counts as the
-        mean of its column, without `fill` it is an error."""
+        mean of its column."""
         if self.vectors:
             return self._read_vectors(source, rows)
         parts: list[Array] = [np.empty((len(source), 0))]
@@ -198,16 +178,10 @@ class Reading:
             parts.append(np.where(odd, mean, values)[:, None])
             if not odd.any():
                 continue
-            texts = rows[name].texts
-            if not fill:
-                at = int(odd.argmax())
-                raise InputError(
-                    f"{rows.where}, {rows.place(at)}, column {name!r}: {texts[at]} is not a finite number; "
-                    "mend it, or name other columns with features (--features)"
-                )
+            texts, table, at = rows[name].texts, rows[name].table, rows[name].at
             broken = odd & ~np.isin([text.strip() for text in texts], MISSING)
             if broken.any():
-                some = [f"{texts[at][:40]!r} ({rows.place(at)})" for at in np.flatnonzero(broken)[:SHOWN_CELLS]]
+                some = [f"{texts[i][:40]!r} ({table.place(at[i])})" for i in np.flatnonzero(broken)[:SHOWN_CELLS]]
                 text = (
                     f"{int(broken.sum())} of {len(broken)} cells in {name!r} are no numbers and count as missing, such "
                     f"as {', '.join(some)}; mend them, or name other columns with features (--features)"
@@ -226,34 +200,33 @@ class Reading:
             source = source.note(Kind.FILLED, text)
         return replace(source, inputs=torch.from_numpy(np.concatenate(parts, axis=1, dtype=np.float64)))
 
-    def _read_vectors(self, source: Source, rows: TableRows) -> Source:
+    def _read_vectors(self, source: Source, rows: Rows) -> Source:
         gone = ~np.logical_and.reduce([rows[name].known for name in self.vectors])
         text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
         source = source.leave_out(Kind.MISSING_VECTOR, text, torch.from_numpy(gone))
-        rows = TableRows(source) if gone.any() else rows
-        parts = {name: rows[name].stack(rows.where) for name in self.vectors}
+        parts = {name: Cells(source, name).stack() for name in self.vectors}
         for name, part in parts.items():
             if part.shape[1] != (self.vectors[name] or part.shape[1]):
                 raise InputError(
-                    f"{rows.where}: column {name!r}: vectors of {part.shape[1]} numbers; in training they had "
+                    f"{source.name}: column {name!r}: vectors of {part.shape[1]} numbers; in training they had "
                     f"{self.vectors[name]}"
                 )
         lengths = {name: part.shape[1] for name, part in parts.items()}
         return replace(source, inputs=torch.cat([*parts.values()], 1), reading=replace(self, vectors=lengths))
 
 
-def learn_reading(rows: TableRows, names: Sequence[str], named: bool) -> tuple[Reading, dict[str, str]]:
+def learn_reading(rows: Rows, names: Sequence[str], named: bool) -> tuple[Reading, dict[str, str]]:
     """How these columns are learned from: as vectors, else as numbers and categories; and why some are not, which is an
     error where the user `named` them. Ids and row numbers are learned from only if they are named.
 
     A stray word in a column of numbers is a finding, not a reason to leave the column out.
     """
-    if vectors := [c for c in names if rows[c].are_vectors and rows[c].known.any()]:
+    if vectors := [c for c in names if rows[c].kind == "vectors" and rows[c].known.any()]:
         return Reading(vectors=dict.fromkeys(vectors, 0)), {c: "beside vectors" for c in names if c not in vectors}
     least, left, numbers, kinds = 0.0 if named else 0.5, dict[str, str](), dict[str, float](), dict[str, list[str]]()
     for name in names:
         cells = rows[name]
-        if cells.are_typed or np.isfinite(cells.numbers).mean() > least:
+        if cells.kind == "numbers" or np.isfinite(cells.numbers).mean() > least:
             if not named and (why := cells.explain_identity()):
                 left[name] = why
                 continue
@@ -265,14 +238,15 @@ def learn_reading(rows: TableRows, names: Sequence[str], named: bool) -> tuple[R
             texts = cells.are_texts and len({*cells.texts}) > 1
             left[name] = "empty" if not cells.known.any() else "texts" if texts else "neither numbers nor categories"
     if named and left:
+        name = next(iter(left))
         raise InputError(
-            f"{rows.where}: column {next(iter(left))!r} holds neither numbers nor a few categories; leave it out "
-            "of the features"
+            f"{rows[name].table.where}: column {name!r} holds neither numbers nor a few categories; leave it out of "
+            "the features"
         )
     return Reading(numbers=numbers, categories=kinds), left
 
 
-def take_features(source: Source, rows: TableRows, names: Sequence[str], named: bool, fill: bool = True) -> Source:
+def take_features(source: Source, rows: Rows, names: Sequence[str], named: bool) -> Source:
     """The source with these columns as inputs, numbers to be standardised; as it is where nothing can be learned."""
     reading, left = learn_reading(rows, names, named)
     if not reading.names:
@@ -283,8 +257,9 @@ def take_features(source: Source, rows: TableRows, names: Sequence[str], named: 
         reasons = ", ".join(f"{column!r} ({why})" for column, why in left.items())[:600]
         way_out = "names the columns to learn from, `text` (--text) one of texts"
         source = source.note(Kind.NOT_LEARNED, f"not learned from: {reasons}; `features` (--features) {way_out}")
-    reading = replace(reading, label=rows.table.label_columns[0])
-    source = reading.read(replace(source, reading=reading), rows, fill)
+    assert source.table is not None
+    reading = replace(reading, label=source.table.label_columns[0])
+    source = reading.read(replace(source, reading=reading), rows)
     if reading.vectors:
         return source
     assert isinstance(source.inputs, Tensor)
@@ -294,75 +269,54 @@ def take_features(source: Source, rows: TableRows, names: Sequence[str], named: 
     return replace(source, mean=mean, std=(*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest))
 
 
-def find_probabilities(names: Sequence[str], classes: Sequence[str]) -> Sequence[str]:
-    """The columns that are called as the classes, in the order of these; all if there are no such columns."""
+def take_probabilities(source: Source, rows: Rows, names: Sequence[str]) -> Source:
+    """The source with the columns that are called as the classes as inputs, in the order of these; all of the columns
+    if there are no such ones. A gap stays one: no mean would be a probability."""
     for column in names:
-        before, middle, after = column.partition(classes[0])
-        wanted = [f"{before}{name}{after}" for name in classes]
+        before, middle, after = column.partition(source.class_names[0])
+        wanted = [f"{before}{name}{after}" for name in source.class_names]
         if middle and {*names} >= {*wanted}:
-            return wanted
-    return names
+            names = wanted
+            break
+    reading, _ = learn_reading(rows, names, named=False)
+    reading = replace(reading, numbers=dict.fromkeys(reading.numbers, math.nan))
+    return replace(reading.read(source, rows), reading=None)
 
 
-def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> Source:
-    """What is learned from: the named columns; else vectors, else numbers and categories, else pictures, else the
-    longest texts."""
-    table = source.table
-    if table is None or table.is_chosen:
-        return source
-    rows, named = TableRows(source), [str(name) for name in columns.features or ()]
-    for column in filter(None, (columns.text, columns.image, *named)):
-        table.find(column)
-    taken = {*table.label_columns, table.clean_column, columns.id, columns.annotator, "split"}
-    taken |= {*(columns.predicted or ())}
-    names = named or [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
-    if predicted:
-        names = [*find_probabilities(names, source.class_names)]
-        source = replace(take_features(source, rows, names, bool(named), fill=False), mean=None, std=None, reading=None)
-    elif columns.text is None and columns.image is None:
-        source = take_features(source, rows, names, bool(named))
-    if predicted or source.input_shape != (0,):
-        source = _show(source, rows if len(rows.at) == len(source) else TableRows(source), taken)
-    else:
-        source = _take_texts(source, rows, columns, taken)
-    if table.numbers is not None and source.rows is not None:
-        numbers = [str(table.numbers[row]) for row in source.rows.tolist()]
-        source = replace(source, meta={SHEET_ROW: numbers, **source.meta})
-    return source
-
-
-def _take_texts(source: Source, rows: TableRows, columns: Columns, taken: set[str | None]) -> Source:
+def take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | None]) -> Source:
     """With pictures or texts, to be embedded: those of the named column, else pictures, else the longest texts."""
-    source = replace(source, pictures=open_pictures(rows, columns.image))
-    shown = [name for name in rows.names if name not in taken and rows[name].are_texts]
+    source = replace(source, pictures=open_pictures(source, rows, columns.image))
+    shown = [name for name in rows if name not in taken and rows[name].are_texts]
     text, image = columns.text, columns.image
     if text is None and source.pictures is None:
         lengths = {name: sum(map(len, rows[name].texts)) for name in shown if name != "id"}
         if not lengths:
-            raise InputError(f"{rows.where}: no column of numbers, texts or pictures: nothing to learn from")
+            raise InputError(f"{source.name}: no column of numbers, texts or pictures: nothing to learn from")
         text = max(lengths, key=lambda name: lengths[name])
     if text or image:
         source = source.note(Kind.LEARNED, f"learned from column {text or image!r} alone")
     meta = {"text": rows[text].texts} if text else {name: rows[name].texts for name in shown}
-    return replace(source, meta=meta, reading=Reading(rows.table.label_columns[0], text, image))
+    assert source.table is not None
+    return replace(source, meta=meta, reading=Reading(source.table.label_columns[0], text, image))
 
 
-def _show(source: Source, rows: TableRows, taken: set[str | None]) -> Source:
+def show_beside(source: Source, taken: set[str | None]) -> Source:
     """With texts and numbers to show beside the labels; numbers only if they are few enough to read."""
-    names = [name for name in rows.names if name not in {*taken, "id", *PICTURES}]
+    rows = read_cells(source)
+    names = [name for name in rows if name not in {*taken, "id", *PICTURES}]
     numbers = [name for name in names if rows[name].are_numbers]
     shown = [n for n in names if rows[n].are_texts or (len(numbers) <= MOST_NUMBERS and n in numbers)]
     meta = {name: rows[name].texts for name in shown}
-    return replace(source, meta=meta, pictures=open_pictures(rows))
+    return replace(source, meta=meta, pictures=open_pictures(source, rows))
 
 
-def open_pictures(rows: TableRows, column: str | None = None) -> ImageFiles | None:
+def open_pictures(source: Source, rows: Rows, column: str | None = None) -> ImageFiles | None:
     """The pictures of a column (default: `path` or `image`): paths beside the table, or encoded bytes."""
-    found = [name for name in ((column,) if column else PICTURES) if name in rows.names]
-    if not found:
+    found = [name for name in ((column,) if column else PICTURES) if name in rows]
+    if not found or source.table is None:
         return None
     pictures = rows[found[0]]
-    cells = pictures.texts if pictures.are_words else pictures.values.to_pylist()
+    cells = pictures.texts if pictures.kind == "words" else pictures.values.to_pylist()
     items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in cells]
     named = [v if isinstance(v, bytes) else str(v) for v in items]
-    return ImageFiles(rows.table.folder, named, SHOWN_SIZE)
+    return ImageFiles(source.table.folder, named, SHOWN_SIZE)

@@ -1,6 +1,6 @@
 """The formats of tables, read and written: CSV and JSON, packed or not, Excel, Parquet, frames, Hugging Face.
 
-Rows that do not change are written again as they were, text to the byte.
+What is not changed is written again as it was, text to the byte.
 """
 
 import codecs
@@ -63,30 +63,33 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
     first = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", text, maxsplit=1)[0])
     mark = max("\t;,", key=first.count) if first else ","
     (_, header, head), *every = split_rows(path, text, mark)
-    numbers, rows, lines = [*zip(*every, strict=True)] or [[], [], []]
+    numbers, rows, lines = ([row[k] for row in every] for k in range(3))
     guarded, names = header[:3] == AUDIT, [name or f"Unnamed: {at}" for at, name in enumerate(header)]
-    cells = zip(*rows, strict=True) if rows else [()] * len(header)
-    pairs = [(n, [*map(unguard, column)] if guarded else column) for n, column in zip(names, cells, strict=True)]
+    values = zip(*rows, strict=True) if rows else [()] * len(header)
+    pairs = [(n, [*map(unguard, column)] if guarded else column) for n, column in zip(names, values, strict=True)]
 
     def write(out: Path, changes: Changes, kept: list[int]) -> None:
-        """The lines of these rows as they were, and anew where a value changed."""
+        """The text as it was, but for the values that changed and the lines that are left out."""
         parts = [head]
-        for at in kept:
-            row, line = [*rows[at]], lines[at]
-            for name, changed in changes.items():
-                if at in changed:
-                    row[names.index(name)] = guard(changed[at]) if guarded else changed[at]
-            if row != rows[at]:
-                made = io.StringIO(newline="")
-                csv.writer(made, delimiter=mark).writerow(row)
-                line = made.getvalue().removesuffix("\r\n") + line[len(line.rstrip("\r\n")) :]
+        for row in kept:
+            line = lines[row]
+            if new := {names.index(name): changed[row] for name, changed in changes.items() if row in changed}:
+                body = line.rstrip("\r\n")
+                fields = re.findall(rf'(?:^|{mark})("(?:[^"]|"")*"|[^{mark}]*)', body)
+                for at, text in new.items():
+                    value = guard(text) if guarded else text
+                    if fields[at][:1] == '"' or any(sign in value for sign in (mark, *'"\n\r')):
+                        value = '"' + value.replace('"', '""') + '"'
+                    fields[at] = value
+                line = mark.join(fields) + line[len(body) :]
             parts.append(line)
         write_text(out, "".join(parts))
 
-    return Table(str(path), columns, make_cells(str(path), pairs), len(rows), write, path, path.parent, numbers)
+    cells = make_cells(str(path), pairs)
+    return Table(str(path), columns, cells, len(rows), write, path, path.parent, numbers, has_commas=mark == ";")
 
 
-def split_rows(path: Path, text: str, mark: str) -> list[tuple[int, list[str], str]]:
+def split_rows(path: Path, text: str, mark: str) -> list[tuple[Any, ...]]:
     """The rows that are not blank, the header first and all as long as it: each with its number in a spreadsheet and
     its text, to which blank lines after it belong."""
     csv.field_size_limit(LONGEST)

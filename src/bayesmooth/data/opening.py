@@ -10,7 +10,6 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,17 @@ from torch.utils.data import DataLoader, Dataset
 
 from bayesmooth.data.arrays import open_npy, open_npz, read_arrays, read_torch
 from bayesmooth.data.encoders import TINY_SIDE, Encoder, embed_pictures, embed_texts
-from bayesmooth.data.features import PICTURES, Reading, TableRows, choose_inputs, open_pictures
+from bayesmooth.data.features import (
+    PICTURES,
+    SHEET_ROW,
+    Reading,
+    open_pictures,
+    read_cells,
+    show_beside,
+    take_features,
+    take_probabilities,
+    take_texts,
+)
 from bayesmooth.data.formats import (
     make_records,
     read_csv,
@@ -33,7 +42,7 @@ from bayesmooth.data.formats import (
 )
 from bayesmooth.data.labels import Labels, as_text
 from bayesmooth.data.pictures import ImageFiles, read_folder
-from bayesmooth.data.source import Columns, Kind, Note, Source, take
+from bayesmooth.data.source import Columns, Kind, Source
 from bayesmooth.data.tables import Table, as_arrow, read_labels
 from bayesmooth.errors import InputError
 
@@ -126,60 +135,49 @@ def _open_path(path: Path, columns: Columns, labels: Any, labelled: bool) -> Tab
         raise InputError(f"{path}: unknown kind of file; must be one of {', '.join(FILES)}, or a folder")
     if kind == ".npy":
         return open_npy(path, columns, None if labels is None else Path(labels), labelled)
-    with pause_collector():
-        table: Table = FILES[kind](path, columns)
-    return table
-
-
-@contextmanager
-def pause_collector() -> Iterator[None]:
-    """Without the collector of cyclic garbage: while rows are read it looks at all of them again and again, which takes
-    more time than reading them, and finds nothing."""
     was_on = gc.isenabled()
-    gc.disable()
+    gc.disable()  # it would look at all rows again and again while they are read, and find no garbage
     try:
-        yield
+        table: Table = FILES[kind](path, columns)
     finally:
         if was_on:
             gc.enable()
+    return table
 
 
 def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> Source:
     """The rows that have a label; their inputs are those of arrays, else empty: `prepare` chooses them."""
     if not table.count:
         raise InputError(f"{table.where}: no rows; give a table with some")
-    ids, notes, clean = table.ids(labelled), list(table.notes), None
+    every, clean = torch.arange(table.count, device="cpu"), None
     kept: Sequence[int] = range(table.count)
-    if not labelled:
-        numbers = torch.zeros(table.count, dtype=torch.int64, device="cpu")
-        labels = Labels(numbers, tuple(table.columns.class_names or ("",)))
-    elif table.given is not None:
-        labels = table.given
-    else:
-        kept, labels, clean = read_labels(table, predicted)
-        if not kept:
-            raise InputError(f"{table.where}: no row has a label in {', '.join(table.label_columns)}")
-    if len(kept) < table.count and table.columns.annotator is None:
-        gone = sorted({*range(table.count)} - {*kept})
-        text = f"{len(gone)} of {table.count} rows have no label and are left out"
-        notes.append(Note(Kind.MISSING_LABEL, text, tuple(ids[row] for row in gone)))
-    whole = len(kept) == table.count
-    at, path = torch.tensor(kept, dtype=torch.int64, device="cpu"), Path(table.where)
-    is_folder = table.path is not None and table.path.is_dir()
-    empty = torch.empty(len(kept), 0, dtype=torch.float32, device="cpu")
-    return Source(
-        empty if table.inputs is None else table.inputs if whole else take(table.inputs, at),
+    labels = Labels(torch.zeros_like(every), tuple(table.columns.class_names or ("",)))
+    path, is_folder = Path(table.where), table.path is not None and table.path.is_dir()
+    source = Source(
+        torch.empty(table.count, 0, dtype=torch.float32, device="cpu") if table.inputs is None else table.inputs,
         labels,
-        clean,
-        tuple(ids[i] for i in kept),
-        as_text(path.name if is_folder else path.name.removesuffix(".gz").removesuffix(get_kind(path))),
-        meta={name: [texts[i] for i in kept] for name, texts in table.meta.items()},
-        pictures=table.pictures if table.pictures is None or whole else take(table.pictures, at),
-        predicted=None if table.predicted is None else table.predicted[at],
-        notes=tuple(notes),
+        ids=tuple(table.ids(labelled)),
+        name=as_text(path.name if is_folder else path.name.removesuffix(".gz").removesuffix(get_kind(path))),
+        meta=table.meta,
+        pictures=table.pictures,
+        predicted=table.predicted,
+        notes=table.notes,
         table=table,
-        rows=at,
+        rows=every,
     )
+    if labelled and table.given is not None:
+        labels = table.given
+    elif labelled:
+        kept, labels, clean = read_labels(table, predicted)
+    if not kept:
+        raise InputError(f"{table.where}: no row has a label in {', '.join(table.label_columns)}")
+    if table.columns.annotator is not None:
+        source = source.subset(kept)  # the first vote on each example
+    elif len(kept) < table.count:
+        gone = torch.ones(table.count, dtype=torch.bool, device="cpu").index_fill(0, torch.tensor(kept), False)
+        text = f"{int(gone.sum())} of {table.count} rows have no label and are left out"
+        source = source.leave_out(Kind.MISSING_LABEL, text, gone)
+    return replace(source, labels=labels, clean=clean)
 
 
 def prepare(
@@ -193,19 +191,49 @@ def prepare(
 ) -> Source:
     """The examples that can be learned from, with their inputs; every check comes before the first long computation.
 
-    `predicted`: the numbers are probabilities that somebody predicted, so a class may have one example.
+    Spellings of labels that look like slips become findings. `predicted`: the numbers are probabilities that somebody
+    predicted, so a class may have one example.
     """
     source = choose_inputs(source, columns, predicted)
-    what = choose_to_embed(source, columns)
-    if what != "pictures":
-        source = _note_missing_pictures(source)
-    named = columns.class_names is not None
-    settled = settle(source, texts=what == "texts", learned=not predicted, named=named)
-    source = embed(settled, what, encoder, cache, device)
+    if source.labels.kind != "tags":
+        for same, text in group_spellings(source.class_names, source.labels.counts()):
+            rarer = torch.isin(source.labels.numbers, torch.tensor(same[1:], dtype=torch.int64, device="cpu"))
+            source = source.note(Kind.LABEL_SPELLING, text, rarer)
+    settled = settle(source, learned=not predicted)
+    source = embed(settled, encoder, cache, device)
     if len(source) < len(settled):
-        check_share(source, settled)
-        if source.labels.kind != "tags":
-            source = settle_classes(source, settled, learned=not predicted, named=named)
+        source = settle(source, settled, learned=not predicted)
+    if isinstance(pictures := source.pictures, ImageFiles):  # only shown: those that are learned from are there
+        gone = _as_mask(isinstance(item, str) and not os.path.exists(pictures.root / item) for item in pictures.items)
+        if bool(gone.any()):
+            text = f"{int(gone.sum())} of {len(gone)} pictures to show are missing"
+            source = source.note(Kind.MISSING_PICTURE, text, gone)
+    return source
+
+
+def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> Source:
+    """What is learned from: the named columns; else vectors, else numbers and categories, else pictures, else the
+    longest texts."""
+    table = source.table
+    if table is None or table.is_chosen:
+        return source
+    rows, named = read_cells(source), [str(name) for name in columns.features or ()]
+    for column in filter(None, (columns.text, columns.image, *named)):
+        table.find(column)
+    taken = {*table.label_columns, table.clean_column, columns.id, columns.annotator, "split"}
+    taken |= {*(columns.predicted or ())}
+    names = named or [name for name in rows if name not in {*taken, "id", *PICTURES}]
+    if predicted:
+        source = take_probabilities(source, rows, names)
+    elif columns.text is None and columns.image is None:
+        source = take_features(source, rows, names, bool(named))
+    if predicted or source.input_shape != (0,):
+        source = show_beside(source, taken)
+    else:
+        source = take_texts(source, rows, columns, taken)
+    if table.numbers is not None and source.rows is not None:
+        numbers = [str(table.numbers[row]) for row in source.rows.tolist()]
+        source = replace(source, meta={SHEET_ROW: numbers, **source.meta})
     return source
 
 
@@ -223,11 +251,11 @@ def open_like(
     With `pixels`, (size, crop), the inputs are the pictures themselves.
     """
     source = open_source(what, Columns(class_names=class_names, encoding=encoding), labelled=False)
-    table = source.table
+    source, table = replace(source, reading=reading), source.table
     if id is not None and table is not None and id in table.names:
         source = replace(source, ids=tuple(table.texts(id)))
     if table is not None and not table.is_chosen:
-        rows = TableRows(source)
+        rows = read_cells(source)
         if reading.sources:
             for name in reading.sources:
                 table.find(name, way_out="the columns must be those of the training rows")
@@ -238,34 +266,33 @@ def open_like(
         else:
             named = PICTURES if reading.image is None else (reading.image,)
             table.find(*named, way_out="the run was trained on pictures")
-            source = replace(source, pictures=open_pictures(rows, reading.image))
+            source = replace(source, pictures=open_pictures(source, rows, reading.image))
     if pixels is not None and isinstance(source.pictures, ImageFiles):
         size, crop = pixels
         return replace(source, inputs=replace(source.pictures, size=size, crop=crop))
-    return embed(source, choose_to_embed(source, Columns(text=reading.text)), reading.encoder)
+    return embed(source, reading.encoder)
 
 
-def choose_to_embed(source: Source, columns: Columns) -> str:
-    """What is to be embedded: "pictures" or "texts" where there is nothing else to learn from, else ""."""
-    if source.input_shape != (0,) or source.predicted is not None:
-        return ""
-    if source.pictures is not None and columns.text is None:
-        return "pictures"
-    if source.texts is not None:
-        return "texts"
-    raise InputError(f"{source.name}: no embeddings, texts or pictures: nothing to learn from")
+def reads_texts(source: Source) -> bool:
+    """Whether texts are what is embedded: there are no inputs yet, and the texts are named or there are no pictures."""
+    named = source.reading is not None and source.reading.text is not None
+    there = source.texts is not None and (named or source.pictures is None)
+    return there and source.input_shape == (0,) and source.predicted is None
 
 
 def embed(
-    source: Source, what: str, encoder: Encoder = None, cache: str | Path | None = None, device: str | None = None
+    source: Source, encoder: Encoder = None, cache: str | Path | None = None, device: str | None = None
 ) -> Source:
-    """The examples with embeddings of their pictures or texts, without those whose picture cannot be read."""
-    if not what:
+    """The examples with embeddings of their pictures or texts where they have no inputs, without those whose picture
+    cannot be read."""
+    if source.input_shape != (0,) or source.predicted is not None:
         return source
-    if what == "pictures" and source.pictures is not None:
+    if reads_texts(source):
+        made = embed_texts(source.texts or (), encoder, cache=cache, device=device)
+    elif source.pictures is not None:
         made = embed_pictures(source.pictures, encoder, cache=cache, device=device)
     else:
-        made = embed_texts(source.texts or (), encoder, cache=cache, device=device)
+        raise InputError(f"{source.name}: no embeddings, texts or pictures: nothing to learn from")
     name = made.encoder if isinstance(made.encoder, str) else None  # of a function of the user
     reading = replace(source.reading or Reading(), encoder=name)
     embedded = replace(source, inputs=made.rows, reading=reading).note(Kind.ENCODER, made.note)
@@ -275,65 +302,44 @@ def embed(
     return embedded.leave_out(Kind.UNREADABLE, text, unreadable)
 
 
-def settle(source: Source, *, texts: bool = False, learned: bool = False, named: bool = False) -> Source:
-    """Without the examples that cannot be audited; they are in its `problems`, with spellings that look like slips.
+def settle(source: Source, before: Source | None = None, *, learned: bool = False) -> Source:
+    """Without the examples that cannot be audited; they are in its `problems`. At least two classes must be left.
 
-    `texts`: the texts are what is learned from, so empty ones are left out. `learned`: labels are learned from the
-    other examples of their class, so classes with one example are left out, and no longer classes unless the user
-    `named` them.
+    `learned`: labels are learned from the other examples of their class, so classes with one example are left out.
+    Unless the user named the classes, those that had examples `before` and have none now are no longer classes.
     """
-    start, times = source, Counter(source.ids)
+    before, times = before or source, Counter(source.ids)
     if len(times) < len(source):  # no decision could be applied with certainty
         shared = _as_mask(times[name] > 1 for name in source.ids)
-        names = quote_names([name for name in times if times[name] > 1])
+        twice = quote_names([name for name in times if times[name] > 1])
         text = (
-            f"{int(shared.sum())} examples share their id with another and are left out: {names}; id (--id) names "
+            f"{int(shared.sum())} examples share their id with another and are left out: {twice}; id (--id) names "
             "another column"
         )
         source = source.leave_out(Kind.DUPLICATE_ID, text, shared)
-    if texts:
+    if reads_texts(source):
         empty = _as_mask(not text.strip() for text in source.texts or ())
         source = source.leave_out(Kind.EMPTY_TEXT, f"empty texts, left out: {int(empty.sum())}", empty)
-    if source.labels.kind != "tags":
-        for same, text in group_spellings(source.class_names, source.labels.counts()):
-            rarer = torch.tensor(same[1:], dtype=torch.int64, device="cpu")
-            concerned = torch.isin(source.labels.numbers, rarer)
-            source = source.note(Kind.LABEL_SPELLING, text, concerned)
-        source = settle_classes(source, start, learned=learned, named=named)
-    check_share(source, start)
-    return source
-
-
-def settle_classes(source: Source, before: Source, *, learned: bool, named: bool) -> Source:
-    """The examples without classes that have only one, where labels are learned; those classes that had examples
-    `before` and have none now are no longer classes. Two classes must be left."""
     names, counts = source.class_names, source.labels.counts()
     alone = [names[k] for k in (counts == 1).nonzero().flatten().tolist()]
-    if alone:
+    if alone and source.labels.kind != "tags":
         text = f"classes with one example{', left out' if learned else ''}: {len(alone)} ({quote_names(alone)})"
         note = source.leave_out if learned else source.note
         source = note(Kind.SINGLE_EXAMPLE, text, counts[source.labels.numbers] == 1)
-    present = source.labels.counts() > 0
-    if int(present.sum()) < 2:
-        only = source.labels.texts()[0]
-        raise InputError(f"all {len(source)} labels are {only!r}: an audit needs at least two classes")
-    if not learned or named:
-        return source
-    clean, kept = source.clean, present | (before.labels.counts() == 0)
-    if clean is not None:
-        kept |= torch.bincount(clean, minlength=len(kept)) > 0
-        clean = (kept.cumsum(0) - 1)[clean]
-    return replace(source, labels=source.labels.keep_names(kept), clean=clean)
-
-
-def check_share(source: Source, before: Source) -> None:
-    """Refuse data of which most had to be left out."""
     left_out, count = len(before) - len(source), len(before)
     if left_out > MOST_LEFT_OUT * count:
         reasons = "; ".join(problem.text for problem in source.problems)
         raise InputError(
             f"{left_out} of {count} examples cannot be audited: {reasons}. Mend the data, or name other columns"
         )
+    if source.labels.kind == "tags":
+        return source
+    present = source.labels.counts() > 0
+    if int(present.sum()) < 2:
+        only = source.labels.texts()[0]
+        raise InputError(f"all {len(source)} labels are {only!r}: an audit needs at least two classes")
+    named = source.table is not None and source.table.columns.class_names is not None
+    return source.keep_classes(present | (before.labels.counts() == 0)) if learned and not named else source
 
 
 def group_spellings(names: Sequence[str], counts: Tensor) -> Iterator[tuple[list[int], str]]:
@@ -355,15 +361,6 @@ def quote_names(names: Sequence[str]) -> str:
     ("'a', 'b'", "'a', 'b', 'c', 'd', 'e', …")
     """
     return ", ".join([*(repr(name[:80]) for name in names[:NAMED]), *["…"] * (len(names) > NAMED)])
-
-
-def _note_missing_pictures(source: Source) -> Source:
-    """Files of pictures that are only shown, and that are not there."""
-    if not isinstance(pictures := source.pictures, ImageFiles):
-        return source
-    gone = _as_mask(isinstance(item, str) and not os.path.exists(pictures.root / item) for item in pictures.items)
-    text = f"{int(gone.sum())} of {len(gone)} pictures to show are missing"
-    return source.note(Kind.MISSING_PICTURE, text, gone) if bool(gone.any()) else source
 
 
 def _as_mask(flags: Iterable[bool]) -> Tensor:

@@ -272,6 +272,13 @@ class Source:
             rows=None if self.rows is None else self.rows[at],
         )
 
+    def keep_classes(self, kept: Tensor) -> "Source":
+        """The same examples without the classes that are not kept, which no label names; a true class stays."""
+        if self.clean is not None:
+            kept = kept | (torch.bincount(self.clean, minlength=len(kept)) > 0)
+        clean = None if self.clean is None else (kept.cumsum(0) - 1)[self.clean]
+        return replace(self, labels=self.labels.keep_names(kept), clean=clean)
+
     def note(self, kind: Kind, text: str, concerned: Tensor | None = None) -> "Source":
         """The same examples with a note on those that are concerned."""
         at = [] if concerned is None else concerned.nonzero().flatten().tolist()

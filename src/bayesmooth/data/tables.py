@@ -60,6 +60,8 @@ class Table:
     """Where the paths of pictures begin."""
     numbers: Sequence[int] | None = None
     """Of the rows, as a spreadsheet counts them."""
+    has_commas: bool = False
+    """Whether numbers may have decimal commas."""
     notes: tuple[Note, ...] = ()
     class_names: tuple[str, ...] | None = None
     """Where the data set itself names its classes."""
