@@ -174,7 +174,8 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
     if table.columns.annotator is not None:
         source = source.subset(kept)  # the first vote on each example
     elif len(kept) < table.count:
-        gone = torch.ones(table.count, dtype=torch.bool, device="cpu").index_fill(0, torch.tensor(kept), False)
+        there = {*kept}
+        gone = _as_mask(row not in there for row in range(table.count))
         text = f"{int(gone.sum())} of {table.count} rows have no label and are left out"
         source = source.leave_out(Kind.MISSING_LABEL, text, gone)
     return replace(source, labels=labels, clean=clean)
