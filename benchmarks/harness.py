@@ -1,4 +1,4 @@
-"""What the benchmarks share: where data and results lie, rows that are not measured twice, and their table."""
+"""What the benchmarks share: where data and results lie, and rows that are not measured twice."""
 
 import json
 import os
@@ -37,17 +37,12 @@ def run_missing(
 ) -> list[Row]:
     """All rows of a file of JSON lines, after running the jobs whose values of `keys` no row has yet.
 
-    A row is written as soon as it is there, so that a run that was stopped goes on where it was.
+    A row is written as soon as it is there, with five digits, so that a run that was stopped goes on where it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     done = {tuple(row[key] for key in keys) for row in records(path)}
     for job in track([jobs[key] for key in jobs if key not in done], description=description):
         for row in job():
-            append_line(path, json.dumps(row, ensure_ascii=False))
+            short = json.loads(json.dumps(row), parse_float=lambda digits: float(f"{float(digits):.5g}"))
+            append_line(path, json.dumps(short, ensure_ascii=False))
     return records(path)
-
-
-def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """The lines as a Markdown table, whose first one is the head."""
-    head, *rows = lines
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))

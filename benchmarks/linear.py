@@ -10,16 +10,17 @@ what the audit contradicts. One line per cell, seed and method goes to results/l
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from statistics import fmean
 
+import pandas as pd
 import torch
 from sklearn.linear_model import LogisticRegressionCV
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from bayesmooth.fitting.linear import fit_linear
-from benchmarks.harness import Row, markdown, results_path, run_missing
+from benchmarks.harness import Row, results_path, run_missing
 from benchmarks.training_tasks import TEST, Cell, problem
+from docs.make_tables import compare_linear, format_table
 
 NETWORKS = ("head", "mlp", "mlp+bn", "mlp+ln")  # that see rows of numbers, if their data are rows
 CELLS = {(c.data, c.labels): c for c in TEST if c.network in NETWORKS and not c.data.startswith("fashion")}
@@ -29,12 +30,11 @@ METHODS = ("bayesmooth", "logistic regression")
 def measure(cell: Cell, seed: int, method: str) -> Iterator[Row]:
     """One method on one cell."""
     data = problem(cell, seed)
-    inputs, labels = torch.cat([data.inputs, data.held_inputs]), torch.cat([data.labels, data.held_labels])
-    mean, std = inputs.mean(0), inputs.std(0) + 1e-6
-    rows, new = (inputs - mean) / std, (data.test_inputs - mean) / std
+    labels, mean, std = data.labels, data.inputs.mean(0), data.inputs.std(0) + 1e-6
+    rows, new = ((inputs - mean) / std for inputs in (data.inputs, data.test_inputs))
     classes, kept = int(max(labels.max(), data.test_labels.max())) + 1, len(labels)
     if method == "bayesmooth":
-        found = fit_linear(rows, labels, torch.arange(len(rows)) >= len(data.labels), classes)
+        found = fit_linear(rows, labels, torch.arange(len(rows)) >= data.held.start, classes)
         with torch.no_grad():
             logits: Tensor = found.model(new)
         kept = int(found.kept.sum())
@@ -49,15 +49,14 @@ def measure(cell: Cell, seed: int, method: str) -> Iterator[Row]:
         "cell": f"{cell.data} · {cell.labels}",
         "seed": seed,
         "method": method,
-        "accuracy": round(100 * float((logits.argmax(1) == data.test_labels).double().mean()), 2),
-        "nll": round(float(cross_entropy(logits, data.test_labels)), 3),
-        "left out": round(1 - kept / len(labels), 3),
+        "accuracy": 100 * float((logits.argmax(1) == data.test_labels).double().mean()),
+        "nll": float(cross_entropy(logits, data.test_labels)),
+        "left out": 1 - kept / len(labels),
     }
 
 
 def main(quick: bool = False) -> None:
     """Run what is missing, and print the table."""
-    torch.set_num_threads(1)
     cells = list(CELLS.values())[:1] if quick else list(CELLS.values())
     jobs = {
         (f"{cell.data} · {cell.labels}", seed, method): partial(measure, cell, seed, method)
@@ -65,12 +64,5 @@ def main(quick: bool = False) -> None:
         for seed in range(1 if quick else 2)
         for method in METHODS
     }
-    path = results_path("linear")
-    records = run_missing(path, ("cell", "seed", "method"), jobs, "linear models")
-    lines = [["", *METHODS]]
-    for cell in dict.fromkeys(r["cell"] for r in records):
-        own = [[r for r in records if (r["cell"], r["method"]) == (cell, method)] for method in METHODS]
-        lines.append(
-            [cell, *(f"{fmean(r['accuracy'] for r in each):.1f} / {fmean(r['nll'] for r in each):.2f}" for each in own)]
-        )
-    print(f"\n{markdown(lines)}\n\nruns: {path}")
+    rows = run_missing(results_path("linear"), ("cell", "seed", "method"), jobs, "linear models")
+    print(format_table(compare_linear(pd.DataFrame(rows))))

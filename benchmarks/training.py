@@ -27,54 +27,50 @@ there is not run again.
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+import ivon
+import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import SGD, AdamW
 
-from bayesmooth.errors import require
-from bayesmooth.fitting.choose import GRID, IVON_GRID, Fit, fit
+from bayesmooth.calling import read_logits
+from bayesmooth.fitting.choose import GRID, IVON_GRID, fit
 from bayesmooth.fitting.heldout import Batches
 from bayesmooth.fitting.trial import NLL_SHARE, Plan, Trial, advance
 from bayesmooth.losses import LabelSmoothing
 from bayesmooth.optim import SAM
-from benchmarks.harness import Row, markdown, results_path, run_missing
+from benchmarks.harness import Row, results_path, run_missing
 from benchmarks.training_tasks import DEVELOPMENT, TEST, Cell, problem
+from docs.make_tables import compare_training, format_table
 
 POOLS = {"development": DEVELOPMENT, "test": TEST}
 SEEDS = int(os.environ.get("BAYESMOOTH_SEEDS", "2"))
 
 
-class Public(Optimizer):
-    """The public package's IVON behind `step(closure)`."""
+class Public(ivon.IVON):  # type: ignore[misc]
+    """The public package's IVON behind `step(closure)`; its state has the number of steps, too."""
 
     def __init__(self, weights: list[tuple[str, nn.Parameter]], ess: int, **settings: Any) -> None:
-        ivon = require("ivon", "dev")
-        self.inner = ivon.IVON([p for _, p in weights], ess=ess, **settings)
-        self.param_groups = self.inner.param_groups
+        super().__init__([p for _, p in weights], ess=ess, **settings)
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self.inner.zero_grad(set_to_none)
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        with self.inner.sampled_params(train=True):
+    def step(self, closure: Any = None) -> None:
+        with self.sampled_params(train=True):
             closure()
-        self.inner.step()
+        super().step()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"inner": self.inner.state_dict(), "step": self.inner.current_step}
+        return {**super().state_dict(), "current_step": self.current_step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.inner.load_state_dict(state_dict["inner"])
-        self.inner.current_step = state_dict["step"]
-        self.param_groups = self.inner.param_groups
+        super().load_state_dict(state_dict)
+        self.current_step = state_dict["current_step"]
 
 
 RATES = (3e-4, 2e-3, 1e-2)
@@ -98,7 +94,6 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 OURS = ("fit", "fit-IVON")
-PEERS = ("AdamW", "SGD", "LS", "SAM")
 
 
 def halve(cell: Cell, seed: int, method: str) -> Iterator[Row]:
@@ -106,106 +101,54 @@ def halve(cell: Cell, seed: int, method: str) -> Iterator[Row]:
     start, data = time.process_time(), problem(cell, seed)
     grid = GRIDS[method]
     if method == "ivon-opt":
-        grid = [setting | {"ess": len(data.labels)} for setting in grid]
-    everything = (torch.cat([data.inputs, data.held_inputs]), torch.cat([data.labels, data.held_labels]))
+        grid = [setting | {"ess": data.held.start} for setting in grid]
     with tempfile.TemporaryDirectory() as folder:
         found = fit(
             lambda: data.model(seed),
-            everything,
+            (data.inputs, data.labels),
             cell.epochs,
             batch_size=cell.batch,
-            held_back=range(len(data.labels), len(everything[1])),
+            held_back=data.held,
             grid=grid,
             seed=seed,
             teach=method in OURS,
             folder=folder,
             quiet=True,
         )
-        model = found.model if method in OURS else learn_everything(cell, seed, everything, found, grid, Path(folder))
-    said = predict(model, data.test_inputs)
-    best = max((row for row in found.table if row["accuracy"] is not None), key=rate)
+        if method not in OURS:
+            chosen = Trial(found.setting, Path(folder, f"{grid.index(found.setting)}.pt"))
+            learn_everything(cell, seed, chosen, found.model)
+    logits = torch.cat([part for part, _ in read_logits(found.model, torch.split(data.test_inputs, 500))])
+    measured = [row for row in found.table if row["accuracy"] is not None]
+    best = max(measured, key=lambda row: row["accuracy"] - NLL_SHARE * row["nll"])
     yield {
         "cell": str(cell),
         "seed": seed,
         "method": method,
         "validation": best["accuracy"],
         "validation_nll": best["nll"],
-        "accuracy": round(100 * float((said.argmax(1) == data.test_labels).double().mean()), 3),
-        "nll": round(min(float(cross_entropy(said, data.test_labels)), 99.0), 4),
+        "accuracy": 100 * float((logits.argmax(1) == data.test_labels).double().mean()),
+        "nll": min(float(cross_entropy(logits, data.test_labels)), 99.0),
         "labels": found.labels,
         "tried": found.table,
-        "seconds": round(time.process_time() - start, 1),
+        "seconds": time.process_time() - start,
     }
 
 
-def learn_everything(
-    cell: Cell, seed: int, data: tuple[Tensor, Tensor], found: Fit, grid: list[dict[str, Any]], folder: Path
-) -> nn.Module:
-    """The network of the chosen setting, trained with the held-out labels too, to where the chosen one was best."""
-    looks = Trial(found.setting, folder / f"{grid.index(found.setting)}.pt").load()["looks"]
-    again = Trial(found.setting, folder / "everything.pt")
-    make, loader = problem(cell, seed).model, Batches(*data, cell.batch)
+def learn_everything(cell: Cell, seed: int, chosen: Trial, model: nn.Module) -> None:
+    """Train the chosen setting with the held-out labels, too, to where it was best without them."""
+    data, looks = problem(cell, seed), chosen.load()["looks"]
+    loader, held = Batches(data.inputs, data.labels, cell.batch), [(data.inputs, data.labels)]
     steps = round(cell.epochs * len(loader))
-    plan = Plan(lambda: make(seed), loader, [data], cross_entropy, SGD, steps, seed, keep=False, stop=False)
+    plan = Plan(lambda: data.model(seed), loader, held, cross_entropy, SGD, steps, seed, keep=False, stop=False)
+    again = Trial(chosen.setting, chosen.path.with_name("everything.pt"))
     advance(plan, 1 + looks.index(max(looks)), again)
     if again.has_learned:
-        found.model.load_state_dict(again.load()["best"]["model"])
-    return found.model
-
-
-def rate(row: Mapping[str, Any]) -> float:
-    """What chooses: accuracy less a tenth of NLL, of held-out labels."""
-    which = "validation", "validation_nll"
-    accuracy, nll = (row[name] for name in (which if "validation" in row else ("accuracy", "nll")))
-    return float(accuracy - NLL_SHARE * nll)
-
-
-@torch.no_grad()
-def predict(model: nn.Module, inputs: Tensor) -> Tensor:
-    model.eval()
-    return torch.cat([model(part) for part in torch.split(inputs, 500)])
-
-
-def compare(rows: Sequence[Mapping[str, Any]], ours: str, peers: Sequence[str] = PEERS) -> dict[str, list[float]]:
-    """Ours minus the peer that validation chooses, in points, for every cell and seed that has all of them."""
-    cells: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
-    for row in rows:
-        cells.setdefault((row["cell"], row["seed"]), {})[row["method"]] = row
-    found: dict[str, list[float]] = {"clean": [], "wrong": []}
-    for (cell, _), methods in cells.items():
-        if {ours, *peers} <= methods.keys():
-            best = max((methods[p] for p in peers), key=rate)
-            kind = "clean" if " · clean · " in cell else "wrong"
-            found[kind].append(methods[ours]["accuracy"] - best["accuracy"])
-    return found
-
-
-def report(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Accuracy by cell and method, means over seeds; and each method against the peer that validation chooses."""
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    cells = list(dict.fromkeys(row["cell"] for row in rows))
-
-    def mean(cell: str, method: str, key: str) -> str:
-        own = [r[key] for r in rows if (r["cell"], r["method"]) == (cell, method)]
-        return f"{fmean(own):.{1 if key == 'accuracy' else 2}f}" if own else "–"
-
-    parts = []
-    for key in ("accuracy", "nll"):
-        lines = [[key, *methods]] + [[c, *(mean(c, m, key) for m in methods)] for c in cells]
-        parts.append(markdown(lines))
-    lines = [["minus the best peer by validation", "wrong labels", "clean", "worst", "cells"]]
-    for method in methods:
-        leads = compare(rows, method)
-        every = leads["wrong"] + leads["clean"]
-        if every:
-            figures = [f"{fmean(leads[k]):+.2f}" if leads[k] else "–" for k in ("wrong", "clean")]
-            lines.append([method, *figures, f"{min(every):+.1f}", str(len(every))])
-    return "\n\n".join([*parts, markdown(lines)])
+        model.load_state_dict(again.load()["best"]["model"])
 
 
 def main(quick: bool = False) -> None:
     """Run what is missing, and print the tables."""
-    torch.set_num_threads(1)
     pool = os.environ.get("BAYESMOOTH_POOL", "test")
     cells = POOLS[pool][:3] if quick else POOLS[pool]
     methods = os.environ.get("BAYESMOOTH_METHODS", " ".join(GRIDS)).split()
@@ -215,6 +158,8 @@ def main(quick: bool = False) -> None:
         for method in methods
         for cell in cells
     }
-    path = results_path(f"training-{pool}")
-    rows = run_missing(path, ("cell", "seed", "method"), jobs, f"training, {pool} pool")
-    print(f"\n{report(rows)}\n\nruns: {path}")
+    rows = run_missing(results_path(f"training-{pool}"), ("cell", "seed", "method"), jobs, f"training, {pool} pool")
+    records = pd.DataFrame(rows)
+    for figure in ("accuracy", "nll"):
+        print(f"\n{records.pivot_table(figure, 'cell', 'method', sort=False).round(2).to_string()}")
+    print(f"\n{format_table(compare_training(records))}")

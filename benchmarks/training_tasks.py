@@ -114,13 +114,12 @@ TEST = (
 
 @dataclass(frozen=True)
 class Problem:
-    """Training and validation with given labels, test with clean ones; the network from a seed."""
+    """Training with given labels, test with clean ones; the network from a seed."""
 
     model: Callable[[int], nn.Module]
     inputs: Tensor
     labels: Tensor
-    held_inputs: Tensor
-    held_labels: Tensor
+    held: range  # the places of those for validation
     test_inputs: Tensor
     test_labels: Tensor
 
@@ -147,7 +146,6 @@ def problem(cell: Cell, seed: int) -> Problem:
     train, test = order.permutation(whole[:end])[: cell.examples], order.permutation(whole[end:])[:1000]
     prepare, make = NETWORKS[cell.network]
     inputs = prepare(data.inputs, train, np.concatenate([train, test]))
-    fit = len(train) - int(HELD_BACK * len(train))
     clean = data.clean[torch.from_numpy(train)]
     if cell.labels == "people":
         assert data.people is not None
@@ -156,10 +154,9 @@ def problem(cell: Cell, seed: int) -> Problem:
         given = LABELS[cell.labels](inputs[: len(train)], clean, classes, order)
     return Problem(
         lambda seed: make(classes, tuple(inputs.shape[1:]), seed),
-        inputs[:fit],
-        given[:fit],
-        inputs[fit : len(train)],
-        given[fit:],
+        inputs[: len(train)],
+        given,
+        range(len(train) - int(HELD_BACK * len(train)), len(train)),
         inputs[len(train) :],
         data.clean[torch.from_numpy(test)],
     )
