@@ -18,26 +18,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import torch
 from sklearn.metrics import average_precision_score
+from torch import Tensor
 
 from bayesmooth.audit import audit
 from bayesmooth.audit.table import MISLABELLED
 from bayesmooth.data import Labels, Source, corrupt, load
 from bayesmooth.data.arrays import read_npz
-from benchmarks.competitors import METHODS, Found, choose_classifier, confident_learning, rows_of
+from benchmarks.competitors import PEERS, Found, choose_classifier, confident_learning, rows_of
 from benchmarks.harness import Row, real_data, results_path, run_missing, time_cpu
+from docs.make_tables import CLEAN, MADE, OURS, REAL, average_figures, compare_methods, format_table
 
-REAL, MADE, CLEAN = "real errors", "made errors", "nothing wrong"
-OURS, TUNED, LENT = "bayesmooth", "cleanlab, tuned", "cleanlab on our probabilities"
 MADE_FILES = {"banking_similar"}  # whose errors nobody made by mistake
 NOT_LABELS = {"embeddings", "clean_labels", "votes", "test_embeddings", "test_labels"}
 MOST_ROWS, PIXEL_ROWS = 5_000, 2_500  # the first of every file
-FIGURES = ("ap", "at_errors", "at_100", "recall", "precision")
-Job = Callable[[], Found]
+Method = Callable[[Source], Found]
 
 
 class Case(NamedTuple):
@@ -104,21 +103,24 @@ def made(examples: Source, noise: str, **settings: float) -> Case:
 
 def imbalanced(examples: Source, many: int, few: int) -> Case:
     """5,000 of one class and 100 of another, a tenth of the labels moved."""
-    chosen = [(examples.labels.numbers == k).nonzero().flatten()[:n] for k, n in ((many, 5000), (few, 100))]
-    both = examples.subset(torch.cat(chosen))
-    labels = (both.labels.numbers == few).long()
+    both = take_first(examples, {many: 5000, few: 100})
     names = (examples.class_names[many], examples.class_names[few])
-    two = Source(rows_of(both), Labels(labels, names), name=f"{examples.name.split('/')[0]} 1:50")
-    return made(two, "symmetric", rate=0.1)
+    labels = Labels((both.labels.numbers == few).long(), names)
+    return made(Source(rows_of(both), labels, name=f"{examples.name.split('/')[0]} 1:50"), "symmetric", rate=0.1)
 
 
 def long_tail(examples: Source, least: int = 20) -> Case:
     """Class sizes that fall evenly on a logarithmic scale to 20, a fifth of the labels moved."""
     most = int(torch.bincount(examples.labels.numbers).min())
     sizes = torch.logspace(0, 1, examples.num_classes, base=least / most).mul(most).long().tolist()
-    chosen = [(examples.labels.numbers == k).nonzero().flatten()[:n] for k, n in enumerate(sizes)]
-    few = replace(examples.subset(torch.cat(chosen)), name=f"{examples.name}, long tail")
-    return made(few, "symmetric", rate=0.2)
+    few = take_first(examples, dict(enumerate(sizes)))
+    return made(replace(few, name=f"{examples.name}, long tail"), "symmetric", rate=0.2)
+
+
+def take_first(examples: Source, counts: Mapping[int, int]) -> Source:
+    """The first so many of each of these classes."""
+    chosen = [(examples.labels.numbers == k).nonzero().flatten()[:n] for k, n in counts.items()]
+    return examples.subset(torch.cat(chosen))
 
 
 def boundary_noise(examples: Source, name: str, rate: float = 0.2) -> Case:
@@ -133,14 +135,7 @@ def boundary_noise(examples: Source, name: str, rate: float = 0.2) -> Case:
     return Case(MADE, replace(kept, labels=kept.labels.renumber(labels), name=f"{name}, near the boundary"))
 
 
-def jobs_for(examples: Source) -> dict[str, Job]:
-    """Every method, ours first."""
-    ours: dict[str, Job] = {OURS: partial(_ours, examples), LENT: partial(_lent, examples)}
-    others: dict[str, Job] = {name: partial(method, examples) for name, method in METHODS.items()}
-    return ours | {TUNED: partial(_tuned, examples)} | others
-
-
-def _ours(examples: Source) -> Found:
+def ours(examples: Source) -> Found:
     found = audit(examples, quiet=True)
     facts = {
         "at_least": found.summary["noise_rate_at_least"],
@@ -149,89 +144,74 @@ def _ours(examples: Source) -> Found:
     return Found(torch.from_numpy(found.disagreement), torch.from_numpy(found.contradicted), facts)
 
 
-def _lent(examples: Source) -> Found:
+def lent(examples: Source) -> Found:
     probabilities = audit(examples, leave_out=True, quiet=True).probabilities
     return confident_learning(examples, probabilities)
 
 
-def _tuned(examples: Source) -> Found:
+def tuned(examples: Source) -> Found:
     probabilities, facts = choose_classifier(examples)
     return replace(confident_learning(examples, probabilities), facts=facts)
 
 
-def errors(examples: Source) -> Any:
+METHODS: dict[str, Method] = {OURS: ours, "cleanlab on our probabilities": lent, "cleanlab, tuned": tuned, **PEERS}
+
+
+def errors(examples: Source) -> Tensor:
     """Which labels are wrong."""
     assert examples.clean is not None
     return examples.labels.numbers != examples.clean
 
 
-def measure(job: Job, examples: Source) -> Row:
+def measure(case: Case, name: str, method: Method) -> Iterator[Row]:
     """Time a method and compare what it found with the errors."""
-    found, cpu = time_cpu(job)
-    wrong, count = errors(examples), int(errors(examples).sum())
-    flagged = int(found.flagged.sum())
-    record: Row = {"flagged": flagged / len(wrong), "cpu": cpu, **found.facts}
+    examples, wrong, count = case.examples, errors(case.examples), int(errors(case.examples).sum())
+    found, cpu = time_cpu(partial(method, examples))
+    row: Row = {
+        "data": examples.name,
+        "kind": case.kind,
+        "examples": len(examples),
+        "classes": examples.num_classes,
+        "wrong": count / len(examples),
+        "method": name,
+        "flagged": float(found.flagged.double().mean()),
+        "cpu": cpu,
+        **found.facts,
+    }
     if count:
         hits = int((found.flagged & wrong).sum())
-        record |= {
+        row |= {
             "ap": average_precision_score(wrong, found.scores),
             "at_errors": precision_at_k(found.scores, wrong, count),
             "at_100": precision_at_k(found.scores, wrong, min(100, len(wrong))),
             "recall": hits / count,
-            "precision": hits / max(flagged, 1),
+            "precision": hits / max(int(found.flagged.sum()), 1),
         }
-    return {k: _rounded(v) for k, v in record.items()}
+    yield row
 
 
-def precision_at_k(scores: torch.Tensor, wrong: torch.Tensor, k: int) -> float:
+def precision_at_k(scores: Tensor, wrong: Tensor, k: int) -> float:
     """The share of wrong labels among the `k` highest scores, expected over the order of ties."""
     last = scores.topk(k).values[-1]
     above, tied = scores > last, scores == last
     return float((wrong[above].sum() + (k - above.sum()) * wrong[tied].double().mean()) / k)
 
 
-def run(cases: Iterable[Case], path: Path, jobs: Callable[[Source], Mapping[str, Job]]) -> list[Row]:
+def run(cases: Iterable[Case], path: Path, methods: Mapping[str, Method]) -> list[Row]:
     """All rows of the file, after measuring what it did not have: one row per data set and method."""
-
-    def measure_case(case: Case, name: str, job: Job) -> Iterator[Row]:
-        about = {
-            "data": case.examples.name,
-            "kind": case.kind,
-            "examples": len(case.examples),
-            "classes": case.examples.num_classes,
-            "wrong": _rounded(float(errors(case.examples).double().mean())),
-        }
-        yield about | {"method": name} | measure(job, case.examples)
-
     todo = {
-        (case.examples.name, name): partial(measure_case, case, name, job)
+        (case.examples.name, name): partial(measure, case, name, method)
         for case in cases
-        for name, job in jobs(case.examples).items()
+        for name, method in methods.items()
     }
     return run_missing(path, ("data", "method"), todo, "data sets × methods")
-
-
-def table(rows: list[Row], kind: str, figure: str) -> pd.DataFrame:
-    """One line per data set with the figure of each method, and their mean at the end."""
-    some = pd.DataFrame([row for row in rows if row["kind"] == kind], columns=["data", "method", figure])
-    made = some.pivot(index="data", columns="method", values=figure)[some["method"].unique()]
-    made.loc["mean"] = made.mean()
-    return made.round(3)
 
 
 def main(quick: bool = False) -> None:
     """Measure what is missing and print the tables."""
     warnings.simplefilter("ignore")  # of the peers, about iterations and small classes
-    rows = run(cases(quick), results_path("audit"), jobs_for)
-    for kind, figures in ((REAL, FIGURES), (MADE, FIGURES), (CLEAN, ("flagged",))):
-        if any(row["kind"] == kind for row in rows):
-            for figure in figures:
-                print(f"\n{kind}, {figure}\n{table(rows, kind, figure).to_string()}")
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, 4)
-    if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
-    return value
+    records = pd.DataFrame(run(cases(quick), results_path("audit"), METHODS))
+    for kind in records["kind"].unique():
+        figure = "flagged" if kind == CLEAN else "ap"
+        print(f"\n{kind}, {figure}\n\n{format_table(compare_methods(records, kind, figure))}")
+    print(f"\n{format_table(average_figures(records))}")

@@ -4,8 +4,9 @@ A method gives a score for every label (higher = more likely wrong) and which la
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -44,55 +45,36 @@ class Found:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A classifier that cleanlab may use, and its log loss on the given labels of the first fold."""
-
-    name: str
-    model: Any
-    loss: float
-
-
 def choose_classifier(examples: Source) -> tuple[Any, dict[str, Any]]:
     """Out-of-fold probabilities (N, K) of the classifier with the least log loss on the given labels, and the losses.
 
     All candidates are compared on the first fold, and those within `NEAR` of the best of them on all folds.
     """
-    tried = list(candidates(examples))
-    least = min(candidate.loss for candidate in tried)
-    kept = [candidate for candidate in tried if candidate.loss <= NEAR * least]
-    whole = {each.name: out_of_fold(each.model, examples) for each in kept}
-    losses = {name: _loss(values, examples.labels.numbers) for name, values in whole.items()}
-    chosen = min(losses, key=lambda name: losses[name])
-    facts = {"chosen": chosen, "first_fold": {each.name: each.loss for each in tried}, "all_folds": losses}
-    return whole[chosen], facts
+    models, labels = candidates(examples), examples.labels.numbers.numpy()
+    first = {name: log_loss(out_of_fold(model, examples, folds=1), labels) for name, model in models.items()}
+    kept = [name for name, loss in first.items() if loss <= NEAR * min(first.values())]
+    whole = {name: out_of_fold(models[name], examples) for name in kept}
+    losses = {name: log_loss(probabilities, labels) for name, probabilities in whole.items()}
+    chosen = min(losses, key=losses.__getitem__)
+    return whole[chosen], {"chosen": chosen, "first_fold": first, "all_folds": losses}
 
 
-def candidates(examples: Source) -> Iterator[Candidate]:
-    """Every classifier that cleanlab may choose from; C rises in decades until the log loss does."""
-
-    def tried(name: str, model: Any) -> Candidate:
-        _, held = _folds(examples)[0]
-        first = out_of_fold(model, examples, folds=1)
-        return Candidate(name, model, _loss(first[held], examples.labels[held]))
-
-    for scale, smallest in STRENGTHS.items():
-        best = np.inf
-        for exponent in range(smallest, smallest + 6):
-            name = f"regression, {scale}, C = 1e{exponent}"
-            made = tried(name, regression(scale, 10.0**exponent))
-            yield made
-            if made.loss > best:
-                break
-            best = made.loss
+def candidates(examples: Source) -> dict[str, Any]:
+    """Every classifier that cleanlab may choose from."""
+    models = {
+        f"regression, {scale}, C = 1e{exponent}": regression(scale, 10.0**exponent)
+        for scale, smallest in STRENGTHS.items()
+        for exponent in range(smallest, smallest + 6)
+    }
     for count in (10, 50):
-        voters = KNeighborsClassifier(min(count, len(examples) // 2), metric="cosine", algorithm="brute")
-        yield tried(f"{count} neighbours", voters)
+        fewer = min(count, len(examples) // 2)
+        models[f"{count} neighbours"] = KNeighborsClassifier(fewer, metric="cosine", algorithm="brute")
     perceptron = MLPClassifier(early_stopping=True, random_state=0)
-    yield tried("perceptron", make_pipeline(StandardScaler(), perceptron))
-    yield tried("forest", RandomForestClassifier(50, min_samples_leaf=3, random_state=0))
+    models["perceptron"] = make_pipeline(StandardScaler(), perceptron)
+    models["forest"] = RandomForestClassifier(50, min_samples_leaf=3, random_state=0)
     if examples.num_classes <= BOOSTED:
-        yield tried("boosting", HistGradientBoostingClassifier(max_iter=30, random_state=0))
+        models["boosting"] = HistGradientBoostingClassifier(max_iter=30, random_state=0)
+    return models
 
 
 def regression(scale: str, strength: float) -> Any:
@@ -127,7 +109,7 @@ def area_under_margin(examples: Source, epochs: int = 20, lr: float = 0.1) -> Fo
     spread = rows.std(0)
     features = ((rows - rows.mean(0)) / spread.clamp_min(1e-6))[:, spread > 1e-6]
     features = torch.cat([features, torch.ones(len(features), 1)], 1)
-    table = Source(features, examples.labels)
+    table, given = Source(features, examples.labels), examples.labels[:, None]
     theta = torch.zeros(features.shape[1], examples.num_classes)
     momentum, total = torch.zeros_like(theta), torch.zeros(len(examples))
     for epoch in range(epochs):
@@ -136,14 +118,9 @@ def area_under_margin(examples: Source, epochs: int = 20, lr: float = 0.1) -> Fo
             error[torch.arange(len(y)), y] -= 1
             momentum = 0.9 * momentum + x.mT @ error / len(y)
             theta = theta - lr / features.shape[1] ** 0.5 * momentum
-        total += margin(features @ theta, examples.labels.numbers)
+        logits = features @ theta
+        total += logits.gather(1, given).squeeze(1) - logits.scatter(1, given, -torch.inf).amax(1)
     return Found(-total / epochs, total < 0)
-
-
-def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """z_y − max_{k≠y} z_k."""
-    given = labels[:, None]
-    return logits.gather(1, given).squeeze(1) - logits.scatter(1, given, -torch.inf).amax(1)
 
 
 def neighbour_vote(examples: Source) -> Found:
@@ -209,7 +186,7 @@ def consensus(examples: Source, steps: int = 300) -> tuple[Tensor, Tensor]:
     return raw.softmax(1).detach(), prior.softmax(0).detach()
 
 
-METHODS: dict[str, Callable[[Source], Found]] = {
+PEERS: dict[str, Callable[[Source], Found]] = {
     "Datalab": datalab,
     "AUM": area_under_margin,
     "20 neighbours": neighbour_vote,
@@ -235,20 +212,18 @@ def rows_of(examples: Source) -> Tensor:
     return examples.batch(torch.arange(len(examples))).flatten(1)
 
 
-def _folds(examples: Source) -> list[tuple[Any, Any]]:
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
-    return list(folds.split(examples.labels.numbers, examples.labels.numbers))
-
-
 def out_of_fold(model: Any, examples: Source, folds: int = FOLDS) -> Any:
-    """Probabilities (N, K) of the examples of the first so many folds."""
+    """Probabilities (N, K) of the examples of the first so many folds, NaN elsewhere."""
     labels, rows = examples.labels.numbers.numpy(), rows_of(examples).numpy()
-    out = np.zeros((len(labels), examples.num_classes))
-    for fit, held in _folds(examples)[:folds]:
+    out = np.full((len(labels), examples.num_classes), np.nan)
+    splits = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(rows, labels)
+    for fit, held in islice(splits, folds):
         model.fit(rows[fit], labels[fit])
-        out[np.ix_(held, model.classes_)] = model.predict_proba(rows[held])
-    return (1 - EVEN) * out + EVEN / examples.num_classes
+        out[held] = EVEN / examples.num_classes
+        out[np.ix_(held, model.classes_)] += (1 - EVEN) * model.predict_proba(rows[held])
+    return out
 
 
-def _loss(probabilities: Any, labels: Tensor) -> float:
-    return float(-np.log(probabilities[np.arange(len(labels)), labels.numpy()]).mean())
+def log_loss(probabilities: Any, labels: Any) -> float:
+    """Of those that have probabilities."""
+    return float(-np.nanmean(np.log(probabilities[np.arange(len(labels)), labels])))
