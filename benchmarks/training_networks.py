@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -40,9 +40,8 @@ def _words(inputs: Any, train: Any, index: Any) -> Tensor:
     known = {word: n for n, (word, count) in enumerate(counts.most_common(VOCABULARY), 2) if count > 1}
     rows = torch.zeros(len(index), WORDS, dtype=torch.long)
     for row, i in zip(rows, index, strict=True):
-        row[: len(split[i])] = torch.tensor([known.get(word, 1) for word in split[i]] or [1])[:WORDS]
-        if not split[i]:
-            row[0] = 1
+        numbers = [known.get(word, 1) for word in split[i]] or [1]
+        row[: len(numbers)] = torch.tensor(numbers)
     return rows
 
 
@@ -72,21 +71,6 @@ def _minilm() -> tuple[Any, Any]:
 # ---- networks ----
 
 
-class Bag(nn.Module):
-    """The mean of the words' embeddings, and a linear head."""
-
-    def __init__(self, classes: int, width: int = 64) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY + 2, width, padding_idx=0)
-        self.head = nn.Linear(width, classes)
-
-    def forward(self, words: Tensor) -> Tensor:
-        """Logits (B, K)."""
-        there = (words > 0).float()[..., None]
-        logits: Tensor = self.head((self.embedding(words) * there).sum(1) / there.sum(1))
-        return logits
-
-
 class Lstm(nn.Module):
     """An LSTM over words; the mean of its outputs goes into the head."""
 
@@ -98,14 +82,11 @@ class Lstm(nn.Module):
 
     def forward(self, words: Tensor) -> Tensor:
         """Logits (B, K)."""
-        there = (words > 0).float()[..., None]
-        states = self.lstm(self.embedding(words))[0]
-        logits: Tensor = self.head((states * there).sum(1) / there.sum(1))
-        return logits
+        return self.head(average(self.lstm(self.embedding(words))[0], words > 0))  # type: ignore[no-any-return]
 
 
 class Transformer(nn.Module):
-    """Two pre-norm layers over words or patches, the mean, a head."""
+    """Two pre-norm layers over words, or over patches of 4 × 4 pixels; the mean, a head."""
 
     def __init__(self, classes: int, first: nn.Module, length: int, width: int = 48) -> None:
         super().__init__()
@@ -116,23 +97,18 @@ class Transformer(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits (B, K)."""
-        missing = None if inputs.is_floating_point() else inputs == 0
-        states = self.layers(self.first(inputs) + self.places, src_key_padding_mask=missing)
-        there = torch.ones_like(states[..., :1]) if missing is None else (~missing).float()[..., None]
-        logits: Tensor = self.head(self.norm((states * there).sum(1) / there.sum(1)))
-        return logits
+        states, there = self.first(inputs), inputs > 0
+        if inputs.ndim == 4:  # (B, width, rows, columns) of patches
+            states = states.flatten(2).mT
+            there = torch.ones_like(states[..., 0], dtype=torch.bool)
+        states = self.layers(states + self.places, src_key_padding_mask=None if inputs.ndim == 4 else ~there)
+        return self.head(self.norm(average(states, there)))  # type: ignore[no-any-return]
 
 
-class Patches(nn.Module):
-    """Patches of 4 × 4, each as one vector."""
-
-    def __init__(self, channels: int, width: int = 48) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, width, 4, 4)
-
-    def forward(self, pictures: Tensor) -> Tensor:
-        """(B, patches, width)."""
-        return self.conv(pictures).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+def average(states: Tensor, there: Tensor) -> Tensor:
+    """The mean (B, width) of the states (B, length, width) that are there."""
+    weights = there.float()[..., None]
+    return (states * weights).sum(1) / weights.sum(1)
 
 
 class Top(nn.Module):
@@ -155,8 +131,7 @@ class Top(nn.Module):
         hidden, mask = inputs[..., :-1], inputs[..., -1]
         for layer in self.layers:
             hidden = layer(hidden, mask[:, None, None].log())
-        logits: Tensor = self.head(self.pooler(hidden))
-        return logits
+        return self.head(self.pooler(hidden))  # type: ignore[no-any-return]
 
 
 class Adapted(nn.Module):
@@ -185,45 +160,43 @@ def _convolutions(classes: int, shape: tuple[int, ...], norm: Any) -> nn.Module:
     widths, layers = (shape[0], 16, 32, 64), []
     for n_in, n_out in pairwise(widths):
         layers += [nn.Conv2d(n_in, n_out, 3, padding=1, bias=False), norm(n_out), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2 if shape[1] > 8 else 1), nn.Flatten(), nn.LazyLinear(classes))
-
-
-def _group_norm(width: int) -> nn.Module:
-    return nn.GroupNorm(4, width)
-
-
-def _built(make: Callable[[int, tuple[int, ...]], nn.Module]) -> Callable[[int, tuple[int, ...], int], nn.Module]:
-    def build(classes: int, shape: tuple[int, ...], seed: int) -> nn.Module:
-        with weights_from(seed):
-            model = make(classes, shape)
-            if len(shape) == 3:
-                model(torch.zeros(2, *shape))  # the lazy head
-            return model
-
-    return build
+    side = 2 if shape[1] > 8 else 1
+    head = nn.Linear(widths[-1] * side**2, classes)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(side), nn.Flatten(), head)
 
 
 def _vit(classes: int, shape: tuple[int, ...]) -> nn.Module:
-    return Transformer(classes, Patches(shape[0]), (shape[1] // 4) * (shape[2] // 4))
+    return Transformer(classes, nn.Conv2d(shape[0], 48, 4, 4), (shape[1] // 4) * (shape[2] // 4))
 
 
-def _sentences(classes: int, shape: tuple[int, ...]) -> nn.Module:
+def _sentences(classes: int) -> nn.Module:
     return Transformer(classes, nn.Embedding(VOCABULARY + 2, 48, padding_idx=0), WORDS)
 
 
-NETWORKS: dict[str, tuple[Any, Any]] = {
+def _bag(classes: int) -> nn.Module:
+    return nn.Sequential(nn.EmbeddingBag(VOCABULARY + 2, 64, mode="mean", padding_idx=0), nn.Linear(64, classes))
+
+
+# name → (what it sees, what makes it of classes, the shape of an input and a seed that is the global one, too)
+NETWORKS: dict[str, tuple[Any, Callable[[int, tuple[int, ...], int], nn.Module]]] = {
     "head": (_numbers, lambda k, shape, seed: mlp(k, input_shape=shape, hidden=(), seed=seed)),
     "mlp": (_numbers, lambda k, shape, seed: mlp(k, input_shape=shape, seed=seed)),
-    "mlp+bn": (_numbers, _built(lambda k, shape: _perceptron(k, shape, nn.BatchNorm1d))),
-    "mlp+ln": (_numbers, _built(lambda k, shape: _perceptron(k, shape, nn.LayerNorm))),
+    "mlp+bn": (_numbers, lambda k, shape, seed: _perceptron(k, shape, nn.BatchNorm1d)),
+    "mlp+ln": (_numbers, lambda k, shape, seed: _perceptron(k, shape, nn.LayerNorm)),
     "cnn": (_small, lambda k, shape, seed: cnn(k, input_shape=shape, seed=seed)),
-    "cnn+bn": (_small, _built(lambda k, shape: _convolutions(k, shape, nn.BatchNorm2d))),
-    "cnn+gn": (_small, _built(lambda k, shape: _convolutions(k, shape, _group_norm))),
+    "cnn+bn": (_small, lambda k, shape, seed: _convolutions(k, shape, nn.BatchNorm2d)),
+    "cnn+gn": (_small, lambda k, shape, seed: _convolutions(k, shape, partial(nn.GroupNorm, 4))),
     "resnet": (_small, lambda k, shape, seed: resnet_small(k, input_shape=shape, seed=seed)),
-    "vit": (_small, _built(_vit)),
-    "transformer": (_words, _built(_sentences)),
-    "lstm": (_words, _built(lambda k, shape: Lstm(k))),
-    "bag": (_words, _built(lambda k, shape: Bag(k))),
-    "top": (_hidden, _built(lambda k, shape: Top(k, adapters=False))),
-    "lora": (_hidden, _built(lambda k, shape: Top(k, adapters=True))),
+    "vit": (_small, lambda k, shape, seed: _vit(k, shape)),
+    "transformer": (_words, lambda k, shape, seed: _sentences(k)),
+    "lstm": (_words, lambda k, shape, seed: Lstm(k)),
+    "bag": (_words, lambda k, shape, seed: _bag(k)),
+    "top": (_hidden, lambda k, shape, seed: Top(k, adapters=False)),
+    "lora": (_hidden, lambda k, shape, seed: Top(k, adapters=True)),
 }
+
+
+def build(network: str, classes: int, shape: tuple[int, ...], seed: int) -> nn.Module:
+    """A network for inputs of this shape."""
+    with weights_from(seed):
+        return NETWORKS[network][1](classes, shape, seed)

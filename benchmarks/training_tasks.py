@@ -9,17 +9,17 @@ DEVELOPMENT may choose constants. TEST may not: its data sets are other ones, an
 
 import ast
 import csv
-import math
 import os
 import sysconfig
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn import datasets
 from sklearn.exceptions import ConvergenceWarning
@@ -28,9 +28,10 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from bayesmooth.data import load
-from benchmarks.training_networks import NETWORKS
+from benchmarks.training_networks import NETWORKS, build
 
 HELD_BACK = 0.2  # of the given labels, for validation
+LIBRARY = Path(sysconfig.get_path("stdlib"))
 PACKAGES = "asyncio email http importlib logging mailbox multiprocessing unittest urllib xml"
 INTENTS = """
 card_arrival card_delivery_estimate card_not_working declined_card_payment declined_cash_withdrawal declined_transfer
@@ -129,8 +130,8 @@ class Data:
     """All examples: the first `trained` are for training (None: a random share of 60 %), the rest for the test."""
 
     inputs: Any
-    clean: Tensor
-    people: Tensor | None = None
+    clean: Any
+    people: Any = None
     trained: int | None = None
 
 
@@ -144,38 +145,32 @@ def problem(cell: Cell, seed: int) -> Problem:
     else:
         whole, end = np.arange(count), data.trained
     train, test = order.permutation(whole[:end])[: cell.examples], order.permutation(whole[end:])[:1000]
-    prepare, make = NETWORKS[cell.network]
+    prepare, _ = NETWORKS[cell.network]
     inputs = prepare(data.inputs, train, np.concatenate([train, test]))
-    clean = data.clean[torch.from_numpy(train)]
+    clean, test_labels = data.clean[train], torch.from_numpy(data.clean[test])
     if cell.labels == "people":
-        assert data.people is not None
-        given = data.people[torch.from_numpy(train)]
+        given = data.people[train]
     else:
         given = LABELS[cell.labels](inputs[: len(train)], clean, classes, order)
     return Problem(
-        lambda seed: make(classes, tuple(inputs.shape[1:]), seed),
+        partial(build, cell.network, classes, inputs.shape[1:]),
         inputs[: len(train)],
-        given,
+        torch.from_numpy(given),
         range(len(train) - int(HELD_BACK * len(train)), len(train)),
         inputs[len(train) :],
-        data.clean[torch.from_numpy(test)],
+        test_labels,
     )
 
 
 # ---- labels ----
 
 
-def _symmetric(inputs: Tensor, clean: Tensor, classes: int, order: Any) -> Tensor:
-    wrong = torch.from_numpy(order.random(len(clean)) < min(0.4, 0.7 * (1 - 1 / classes)))
-    other = torch.from_numpy(order.integers(1, classes, len(clean)))
-    return (clean + wrong * other) % classes
+def _symmetric(inputs: Tensor, clean: Any, classes: int, order: Any) -> Any:
+    wrong = order.random(len(clean)) < min(0.4, 0.7 * (1 - 1 / classes))
+    return (clean + wrong * order.integers(1, classes, len(clean))) % classes
 
 
-def _pair(inputs: Tensor, clean: Tensor, classes: int, order: Any) -> Tensor:
-    return (clean + torch.from_numpy(order.random(len(clean)) < 0.3)) % classes
-
-
-def _instance(inputs: Tensor, clean: Tensor, classes: int, order: Any) -> Tensor:
+def _instance(inputs: Tensor, clean: Any, classes: int, order: Any) -> Any:
     """The 30 % that a linear model tells least clearly from another class get that class."""
     rows = inputs.float().flatten(1)
     if not inputs.is_floating_point():  # words
@@ -183,20 +178,20 @@ def _instance(inputs: Tensor, clean: Tensor, classes: int, order: Any) -> Tensor
     rows = (rows - rows.mean(0)) / (rows.std(0) + 1e-3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # far enough
-        model = LogisticRegression(C=0.01, max_iter=30).fit(rows.numpy(), clean.numpy())
+        model = LogisticRegression(C=0.01, max_iter=30).fit(rows.numpy(), clean)
     scores = model.decision_function(rows.numpy())
-    scores = torch.from_numpy(scores if scores.ndim == 2 else np.stack([-scores, scores], 1))
-    own = scores.gather(1, clean[:, None])[:, 0]
-    scores.scatter_(1, clean[:, None], -math.inf)
-    margin = own - scores.max(1).values + torch.from_numpy(order.gumbel(size=len(clean)))
-    wrong = margin <= margin.quantile(0.3)
-    return torch.where(wrong, scores.argmax(1), clean)
+    scores = scores if scores.ndim == 2 else np.stack([-scores, scores], 1)
+    place = np.arange(len(clean)), clean
+    own = scores[place]
+    scores[place] = -np.inf
+    margin = own - scores.max(1) + order.gumbel(size=len(clean))
+    return np.where(margin <= np.quantile(margin, 0.3), scores.argmax(1), clean)
 
 
-LABELS: dict[str, Callable[[Tensor, Tensor, int, Any], Tensor]] = {
+LABELS: dict[str, Callable[[Tensor, Any, int, Any], Any]] = {
     "clean": lambda inputs, clean, classes, order: clean,
     "symmetric": _symmetric,
-    "pair": _pair,
+    "pair": lambda inputs, clean, classes, order: (clean + (order.random(len(clean)) < 0.3)) % classes,
     "instance": _instance,
 }
 
@@ -208,7 +203,7 @@ def _pictures(name: str, coarse: bool = False) -> Data:
     train, test = load(name, "train"), load(name, "test")
     parts = train.inputs[torch.arange(10000)], test.inputs[torch.arange(2000)]
     inputs = torch.cat(parts).float() / 255
-    labels = torch.cat([train.labels[:10000], test.labels[:2000]])
+    labels = torch.cat([train.labels[:10000], test.labels[:2000]]).numpy()
     if coarse:  # twenty groups of five classes, each with its neighbours in the alphabet
         labels = labels // 5
     inputs = (inputs - inputs.mean()) / inputs.std()
@@ -218,8 +213,7 @@ def _pictures(name: str, coarse: bool = False) -> Data:
 def _table(inputs: Any, labels: Any, people: Any = None) -> Data:
     rows = torch.as_tensor(np.asarray(inputs, dtype=np.float32))
     rows = (rows - rows.mean(0)) / (rows.std(0) + 1e-6)
-    given = None if people is None else torch.as_tensor(np.asarray(people)).long()
-    return Data(rows, torch.as_tensor(np.asarray(labels)).long(), given)
+    return Data(rows, np.asarray(labels, int), None if people is None else np.asarray(people, int))
 
 
 def _embedded(name: str, given: str = "labels") -> Data:
@@ -232,7 +226,7 @@ def _embedded(name: str, given: str = "labels") -> Data:
 def _digits() -> Data:
     inputs, labels = datasets.load_digits(return_X_y=True)
     pictures = torch.from_numpy(inputs).float().view(-1, 1, 8, 8) / 8 - 1
-    return Data(pictures, torch.from_numpy(labels).long())
+    return Data(pictures, labels)
 
 
 def _hastie() -> Data:
@@ -240,55 +234,47 @@ def _hastie() -> Data:
     return _table(rows, labels > 0)
 
 
-def _rows(pattern: str, **options: Any) -> list[dict[str, str]]:
+def _rows(pattern: str, **options: Any) -> pd.DataFrame:
     root = Path(os.environ["BAYESMOOTH_TEXTS"]).expanduser()
     files = sorted(root.rglob(pattern))
     if not files:
         raise SystemExit(f"no {pattern} under {root}: say in BAYESMOOTH_TEXTS where the texts are")
-    with files[0].open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, **options))
+    return pd.read_csv(files[0], dtype=str, keep_default_na=False, **options)
 
 
-def _texts(
-    texts: list[str], labels: Sequence[Any], people: Sequence[Any] | None = None, trained: int | None = None
-) -> Data:
-    names = sorted(set(labels))
-    clean = torch.tensor([names.index(label) for label in labels])
-    given = None if people is None else torch.tensor([names.index(label) for label in people])
-    return Data(texts, clean, given, trained)
+def _texts(texts: Any, labels: Any, people: Any = None, trained: int | None = None) -> Data:
+    """Labels become numbers in the order of the alphabet; `people` gave labels of their own."""
+    names, clean = np.unique(list(labels), return_inverse=True)
+    return Data(list(texts), clean, None if people is None else np.searchsorted(names, list(people)), trained)
 
 
 def _news() -> Data:
     train, test = _rows("samples10000valMed.csv"), _rows("samplesTest.csv")
-    rows = train + test
-    people = [row["label"] for row in train] + [row["gt"] for row in test]
-    return _texts([r["text"] for r in rows], [r["gt"] for r in rows], people, len(train))
+    rows = pd.concat([train, test])
+    return _texts(rows["text"], rows["gt"], rows["label"].fillna(rows["gt"]), len(train))
 
 
 def _tweets() -> Data:
     rows = _rows("hate-speech/data/labeled_data.csv")
-    return _texts([row["tweet"] for row in rows], [row["class"] for row in rows])
+    return _texts(rows["tweet"], rows["class"])
 
 
 def _titles(language: str) -> Data:
     """Titles of news, under the labels of rules where the label is `people`."""
-    folder = f"{language}_newsclass"
-    options = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    clean = _rows(f"{folder}/train_clean.tsv", **options)
-    noisy = _rows(f"{folder}/train_clean_noisy_labels.tsv", **options)
-    test = _rows(f"{folder}/test.tsv", **options)
-    given = [row["label"] for row in noisy] + [row["label"] for row in test]
-    rows = clean + test
-    return _texts([r["news_title"] for r in rows], [r["label"] for r in rows], given, len(clean))
+    clean, noisy, test = (
+        _rows(f"{language}_newsclass/{part}.tsv", sep="\t", quoting=csv.QUOTE_NONE)
+        for part in ("train_clean", "train_clean_noisy_labels", "test")
+    )
+    rows, given = pd.concat([clean, test]), pd.concat([noisy, test])
+    return _texts(rows["news_title"], rows["label"], given["label"], len(clean))
 
 
 def _banking(names: Sequence[str] | None = None) -> Data:
-    train, test = (
-        [row for row in _rows(f"banking_data/{part}.csv") if names is None or row["category"] in names]
-        for part in ("train", "test")
-    )
-    rows = train + test
-    return _texts([r["text"] for r in rows], [r["category"] for r in rows], None, len(train))
+    train, test = (_rows(f"banking_data/{part}.csv") for part in ("train", "test"))
+    if names:
+        train, test = (rows[rows["category"].isin(names)] for rows in (train, test))
+    rows = pd.concat([train, test])
+    return _texts(rows["text"], rows["category"], trained=len(train))
 
 
 def _docstrings() -> Data:
@@ -299,8 +285,7 @@ def _docstrings() -> Data:
 
 def _code() -> Data:
     """Functions' code in the 150 modules of Python's library that have most of it."""
-    library = Path(sysconfig.get_path("stdlib"))
-    modules = sorted(path.stem for path in library.glob("*.py"))
+    modules = sorted(path.stem for path in LIBRARY.glob("*.py"))
     code = {name: list(_read_library(name)) for name in modules}
     largest = sorted(code, key=lambda name: -len(code[name]))[:150]
     said = [(words, name) for name in largest for words in code[name][:80]]
@@ -309,9 +294,8 @@ def _code() -> Data:
 
 def _read_library(package: str, documentation: bool = False) -> Iterator[str]:
     """Docstrings longer than 30 characters, or the code of functions, of a package or module."""
-    library = Path(sysconfig.get_path("stdlib"))
     documented = ast.Module | ast.ClassDef | ast.FunctionDef
-    for file in (*sorted((library / package).rglob("*.py")), *library.glob(f"{package}.py")):
+    for file in (*sorted((LIBRARY / package).rglob("*.py")), *LIBRARY.glob(f"{package}.py")):
         text = file.read_text()
         for node in ast.walk(ast.parse(text)):
             if documentation:
