@@ -48,9 +48,7 @@ class Case(NamedTuple):
 
 def cases(quick: bool) -> Iterator[Case]:
     """Those whose data are at hand: real errors first, then made ones, then sets without any."""
-    folder = None if quick else real_data()
-    files = sorted(folder.glob("*.npz")) if folder else []
-    files.sort(key=lambda path: path.stem in MADE_FILES)
+    files = [] if quick else sorted(real_data(), key=lambda path: path.stem in MADE_FILES)
     for path in files:
         yield from read_cases(path)
     digits = load("digits", "train")

@@ -26,10 +26,10 @@ def results_path(name: str) -> Path:
     return Path(os.environ.get("BAYESMOOTH_OUT", "results")) / f"{name}.jsonl"
 
 
-def real_data() -> Path | None:
-    """The folder of .npz files with people's errors that BAYESMOOTH_AUDIT_DATA names, if it does."""
+def real_data() -> list[Path]:
+    """The .npz files with people's errors in the folder that BAYESMOOTH_AUDIT_DATA names, if it does."""
     folder = os.environ.get("BAYESMOOTH_AUDIT_DATA")
-    return Path(folder) if folder else None
+    return sorted(Path(folder).glob("*.npz")) if folder else []
 
 
 def run_missing(

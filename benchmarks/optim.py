@@ -6,23 +6,21 @@ Ratios are of processor time on one thread. All are timed in turn, round after r
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Any
-from unittest import mock
 
 import ivon
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.profiler import ProfilerActivity, profile
 
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.models import MODELS
-from bayesmooth.optim import IVON, SAM, fused
+from bayesmooth.optim import IVON, SAM
 from bayesmooth.posterior import Posterior
 
 ESS = 50_000.0
@@ -103,36 +101,11 @@ STEPS: dict[str, Callable[[list[nn.Parameter]], Callable[[], object]]] = {
 }
 
 
-def make_steps(shapes: list[torch.Size], *names: str) -> Jobs:
-    return {name: STEPS[name](parameters(shapes)) for name in names or STEPS}
-
-
-def compare_large(repeats: int) -> None:
-    shapes = [p.shape for p in MODELS["resnet34"](num_classes=10).parameters()]
+def compare_steps(shapes: list[torch.Size], names: Iterable[str], goals: Ratios, repeats: int) -> None:
     size = sum(shape.numel() for shape in shapes)
-    goals = {"IVON step(closure)": 2.6, "IVON context + step": 3.0, "IVON plain torch": 14.0}
-    title = f"sample + update, {size / 1e6:.1f}M weights"
-    compare_seconds(title, make_steps(shapes), goals, repeats)
-    with mock.patch.object(fused, "on_cpu", return_value=False):
-        calls = operator_calls(STEPS["IVON plain torch"](parameters(shapes)))
-    print(f"operator calls of a step in plain torch, as on an accelerator: {calls} (goal ≤ 100)")
-
-
-def operator_calls(step: Callable[[], object]) -> int:
-    """Calls that the step itself issues; what an operator calls in turn does not count."""
-    step()
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
-        step()
-    calls = [e for e in seen.events() if e.name.startswith("aten::")]
-    return sum(e.cpu_parent is None or not e.cpu_parent.name.startswith("aten::") for e in calls)
-
-
-def compare_small(repeats: int) -> None:
-    shapes = [torch.Size(s) for s in [(100, 90), (90,), (90, 100), (100,)] * 2 + [(100, 140), (9,)]]
-    size = sum(shape.numel() for shape in shapes)
-    names = "AdamW foreach", "IVON step(closure)", "IVON context + step", "public IVON"
-    title = f"sample + update, {len(shapes)} tensors, {size / 1e3:.0f}k weights"
-    compare_seconds(title, make_steps(shapes, *names), dict.fromkeys(names[1:3], 1.5), repeats)
+    jobs = {name: STEPS[name](parameters(shapes)) for name in names}
+    title = f"sample + update, {size / 1e6:.3g}M weights in {len(shapes)} tensors"
+    compare_seconds(title, jobs, goals, repeats)
 
 
 def make_training_step(make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> Callable[[], object]:
@@ -208,8 +181,12 @@ def compare_label_noise(name: str, shape: tuple[int, ...], count: int, repeats: 
 
 def main(quick: bool = False) -> None:
     """All of it."""
-    compare_large(repeats=5 if quick else 21)
-    compare_small(repeats=100 if quick else 500)
+    large = [p.shape for p in MODELS["resnet34"](num_classes=10).parameters()]
+    goals = {"IVON step(closure)": 2.6, "IVON context + step": 3.0, "IVON plain torch": 14.0}
+    compare_steps(large, STEPS, goals, repeats=5 if quick else 21)
+    small = [torch.Size(s) for s in [(100, 90), (90,), (90, 100), (100,)] * 2 + [(100, 140), (9,)]]
+    names = "AdamW foreach", "IVON step(closure)", "IVON context + step", "public IVON"
+    compare_steps(small, names, dict.fromkeys(names[1:3], 1.5), repeats=100 if quick else 500)
     print_memory()
     compare_training_steps(repeats=3 if quick else 9)
     compare_label_noise("cnn", (1, 28, 28), 512, repeats=3 if quick else 7)

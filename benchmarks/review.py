@@ -11,14 +11,14 @@ how often labels of a told chance are wrong.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
-from scipy.stats import hypergeom
+from scipy.stats import binomtest, hypergeom
 from sklearn.metrics import average_precision_score
 
 from bayesmooth.audit import audit
@@ -32,8 +32,6 @@ COVERED, ELSEWHERE, REVIEWS = 1000, 200, 10  # simulated reviews: of the interva
 FEW = (0.01, 0.02, 0.05)  # shares of wrong labels, where the others are made right
 TEN = 10  # decisions between two looks
 BINS = 5  # of the chance, each as wide
-NORMAL_95 = 1.96
-Jobs = dict[tuple[Any, ...], Callable[[], Iterator[Row]]]
 
 
 class Case(NamedTuple):
@@ -49,8 +47,8 @@ class Case(NamedTuple):
 @cache
 def read_sets() -> list[Case]:
     """All data sets at hand, each audited."""
-    made, folder = [], real_data()
-    for path in sorted(folder.glob("*.npz")) if folder else ():
+    made = []
+    for path in real_data():
         for _, examples in read_cases(path):
             ours = audit(examples, quiet=True)
             assert ours.review is not None
@@ -120,10 +118,9 @@ def _cover(rates: list[Any], true: float) -> float:
 
 def plain_width(count: int, wrong: int, budget: int) -> float:
     """The mean width of Wilson's interval of a plain random sample."""
-    found = np.arange(budget + 1)
-    share, z = found / budget, NORMAL_95**2 / budget
-    widths = 2 * (share * (1 - share) * z + z**2 / 4) ** 0.5 / (1 + z)
-    return float((hypergeom(count, wrong, budget).pmf(found) * widths).sum())
+    found = range(budget + 1)
+    widths = [np.ptp(binomtest(k, budget).proportion_ci(method="wilson")) for k in found]
+    return float(hypergeom(count, wrong, budget).pmf(found) @ widths)
 
 
 def measure_learning(case: Case, budget: int, times: int) -> Row:
@@ -158,7 +155,7 @@ def _reliability(chance: Any, wrong: Any) -> list[list[float]]:
     """Per bin of the chance: how many labels, their mean chance, and the share that is wrong."""
     table = pd.DataFrame({"bin": np.minimum(chance * BINS, BINS - 1).astype(int), "chance": chance, "wrong": wrong})
     means = table.groupby("bin").agg(count=("wrong", "size"), chance=("chance", "mean"), wrong=("wrong", "mean"))
-    return [*means.reindex(range(BINS), fill_value=0).round(4).to_numpy().tolist()]
+    return [*means.reindex(range(BINS), fill_value=0).to_numpy().tolist()]
 
 
 def measure(case: Case, quick: bool) -> Iterator[Row]:
@@ -169,18 +166,18 @@ def measure(case: Case, quick: bool) -> Iterator[Row]:
     others = [one for one in read_sets() if one.file != case.file]
     with patch.multiple("bayesmooth.audit.review", **learn_prior(others)):
         for budget in BUDGETS:
-            row = {**about, "budget": budget}
+            row: Row = {**about, "budget": budget}
             row |= measure_rate(case.traits, case.wrong, budget, 20 if quick else COVERED)
             row |= measure_learning(case, budget, 2 if quick else REVIEWS)
             if budget == 100:
                 row |= measure_elsewhere(case.traits, case.wrong, budget, 4 if quick else ELSEWHERE)
-            yield {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
+            yield row
 
 
 def main(quick: bool = False) -> None:
     """Measure what is missing and print the means."""
     warnings.simplefilter("ignore")  # of the peers, about iterations and small classes
-    jobs: Jobs = {(case.name,): partial(measure, case, quick) for case in read_sets()}
+    jobs = {(case.name,): partial(measure, case, quick) for case in read_sets()}
     rows = run_missing(results_path("review"), ("data",), jobs, "data sets")
     if not rows:
         print("no data: BAYESMOOTH_AUDIT_DATA names a folder of data sets with known errors")
