@@ -152,7 +152,7 @@ def tuned(examples: Source) -> Found:
     return replace(confident_learning(examples, probabilities), facts=facts)
 
 
-METHODS: dict[str, Method] = {OURS: ours, "cleanlab on our probabilities": lent, "cleanlab, tuned": tuned, **PEERS}
+METHODS: dict[str, Method] = {OURS: ours, "cleanlab, tuned": tuned, "cleanlab on our probabilities": lent, **PEERS}
 
 
 def errors(examples: Source) -> Tensor:
