@@ -156,7 +156,7 @@ def show_reliability() -> Lines:
     lines = [["chance", "told before", "wrong", "told after", "wrong"]]
     rows = read_records("review.jsonl").query("budget == 100")
     for k, title in enumerate((".0 to .2", ".2 to .4", ".4 to .6", ".6 to .8", ".8 to 1")):
-        cells = []
+        cells: list[str] = []
         for key in ("reliability_before", "reliability"):
             bins = pd.DataFrame([row[k] for row in rows[key]], columns=["count", "told", "wrong"])
             cells += map(format_score, bins.query("count > 0")[["told", "wrong"]].mean())
