@@ -106,9 +106,9 @@ def test_compare_prints_a_table_and_draws_a_plot(run, trained, tmp_path):
         (["train", "digits-ivon", "--device", "tpu9"], "device 'tpu9': must be cpu, cuda or cuda:N"),
         (["resume", "nowhere"], "nowhere: not a run (no recipe.toml in it)"),
         (["compare", "nowhere"], "nowhere: not a run"),
-        (["data", "check"], "data check: which one?"),
-        (["data", "check", "digts"], "did you mean 'digits'?"),
-        (["data", "check", "source", "--set", "path"], "write key=value"),
+        (["data", "embed"], "data embed: which one?"),
+        (["data", "embed", "digts"], "did you mean 'digits'?"),
+        (["data", "embed", "source", "--set", "path"], "write key=value"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line_and_exit_code_2(line, message, run):
@@ -145,24 +145,10 @@ def test_recipes_are_listed_and_printed(run):
     assert run("recipes", "digits-ivon")[1] == recipe_text("digits-ivon")
 
 
-def test_data_are_listed_and_checked_ones_own_like_any_other(run, tmp_path):
+def test_data_are_listed(run):
     code, out, _ = run("data", "list")
     assert code == 0
     assert "cifar-10-batches-py" in out
-    assert run("data", "check", "digits")[0] == 0
-    code, out, _ = run("data", "check", "mnist", "--data-dir", tmp_path)
-    assert code == 2
-    assert "train" in out
-    parts = ("train", "train", "test", "test")
-    rows = "".join(f"{i * i % 17},{'ab'[i % 2]},{parts[i % 4]}\n" for i in range(40))
-    (tmp_path / "mine.csv").write_text(f"size,kind,split\n{rows}")
-    given = ["--set", f"path={tmp_path / 'mine.csv'}", "--set", "label=kind"]
-    code, out, _ = run("data", "check", "source", *given)
-    assert code == 0
-    assert out.count("20 ×") == 2
-    code, out, _ = run("data", "check", "source", "--set", f"path={tmp_path / 'typo.csv'}")
-    assert code == 2
-    assert "typo.csv" in out
 
 
 EXPLAIN = """

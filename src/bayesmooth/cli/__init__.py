@@ -2,17 +2,15 @@
 
 A command is a function `name(arguments) -> exit code` in a module of this package. Its options stand above it in
 `@command(…)`; its docstring is the help, and ends with an example. These modules load nothing heavy until a command is
-called, so help is there at once. `LOADED` names what the commands of a module need.
+called, so help is there at once.
 """
 
 import io
 import os
-import signal
 import sys
 import warnings
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
@@ -24,9 +22,8 @@ from bayesmooth.errors import InputError, did_you_mean
 WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 COMMANDS = {
     "runs": ("train", "resume", "evaluate", "predict", "compare", "recipes"),
-    "data": ("data",),
     "audit": ("audit", "clean"),
-    "sweeps": ("sweep", "reproduce", "studies", "demo"),
+    "sweeps": ("sweep", "data", "reproduce", "studies", "demo"),
 }
 MODULES = {name: module for module, names in COMMANDS.items() for name in names}
 
@@ -100,10 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an arrow must not end a long computation
-    # A process that ignores Ctrl-C, as nohup's children do, goes on to do so.
-    hears = argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:
-        return run_command(given, hears)
+        return run_command(given)
     except InputError as error:
         print(f"bayesmooth: {error}", file=sys.stderr)
         return WRONG_INPUT
@@ -119,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
 
 
-def run_command(given: Sequence[str], hears: bool) -> int:
+def run_command(given: Sequence[str]) -> int:
     """Parse, load, call; `--quiet` and `--data-dir` hold for all that is called, and warnings are for the user."""
     name = given[0] if given else "--help"
     if name in ("--help", "-h"):
@@ -130,16 +125,8 @@ def run_command(given: Sequence[str], hears: bool) -> int:
         return 0
     if name not in MODULES:
         raise InputError(f"unknown command '{name}'; {did_you_mean(name, MODULES)}")
-    module = import_module(f"{__name__}.{MODULES[name]}")
-    function = getattr(module, name)
+    function = getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
     options = vars(make_parser(name, function).parse_args(given[1:]))
-    if hears:
-        # Ctrl-C ends the process at once: an exception inside a compiled module that is being loaded can abort it.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for needed in module.LOADED:
-            with suppress(ImportError):  # where it is used it is asked for again, and named
-                import_module(needed)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     from bayesmooth.data import keep_data_in
     from bayesmooth.progress import silence
@@ -147,8 +134,6 @@ def run_command(given: Sequence[str], hears: bool) -> int:
     with warnings.catch_warnings(), silence(options.get("quiet", False)), keep_data_in(options.get("data_dir")):
         warnings.showwarning = show_warning  # type: ignore[assignment]
         code: int = function(Namespace(**options))
-    if hears:  # the work is done: whatever comes now changes nothing
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 
 

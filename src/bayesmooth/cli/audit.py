@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 OWN = {"source", "out", "title", "probabilities", "top", "data_dir", "quiet"}
 OWN |= {"fail_above", "fail_on", "json", "summary"}
 OF_RUNS = ("decisions", "budget", "leave_out", "device")
-LOADED = ("bayesmooth.audit", "pandas", "sklearn.linear_model", "PIL.Image")
 KINDS = (
     "a file with labels (.csv, .tsv, .json, .jsonl, .ndjson, or one of these with .gz; .xlsx, .parquet, .pq, .npz, "
     ".npy), a folder of pictures, a Hugging Face data set on disk, or a run"

@@ -14,7 +14,6 @@ from bayesmooth.files import check_output
 if TYPE_CHECKING:
     from bayesmooth.train import Recipe
 
-LOADED = ("bayesmooth.train", "sklearn.datasets", "matplotlib.figure")
 SHOWN = 10  # classes of predictions that are counted in the terminal
 
 

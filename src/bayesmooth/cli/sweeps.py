@@ -1,4 +1,4 @@
-"""`sweep`; `reproduce`, `studies` and `demo`, whose bodies lie in a clone beside the package."""
+"""`sweep`; `data`, `reproduce`, `studies` and `demo`, whose bodies lie in a clone beside the package."""
 
 import os
 import sys
@@ -9,14 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesmooth.cli import MANY, PLACE, QUIET, RECIPE, command, option
+from bayesmooth.cli import DATA_DIR, MANY, PLACE, QUIET, RECIPE, command, option
 from bayesmooth.errors import InputError, require
 from bayesmooth.files import check_output, write_atomically
 
 if TYPE_CHECKING:
     from bayesmooth.train.sweep import Outcome
 
-LOADED = ("bayesmooth.train", "pandas", "matplotlib.figure", "sklearn.datasets")
 FAILED = 1
 CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
 SCALES = ("smoke", "demo", "laptop", "overnight", "features", "day", "full")
@@ -102,7 +101,44 @@ def report_failures(outcomes: "Sequence[Outcome]") -> int:
     return FAILED if bad else 0
 
 
-# ---- the paper ----
+# ---- the paper, and its data ----
+
+
+@command(
+    option("action", choices=("list", "embed")),
+    option("name", nargs="?", help="the data set to embed"),
+    DATA_DIR,
+    option("--set", dest="settings", metavar="KEY=VALUE", help="an option of the data set", **MANY),
+)
+def data(arguments: Namespace) -> int:
+    """List the data sets and how to get them, or embed the pictures of one.
+
+    `embed` encodes the pictures with the frozen encoder of the extra `audit`; `reproduce --scale features` reads that.
+
+    examples:
+      bayesmooth data list
+      bayesmooth data embed cifar10 --set limit=10000 --data-dir ~/data
+    """
+    from bayesmooth.data import data_root, datasets
+    from bayesmooth.train.recipe import parse_value
+
+    if arguments.action == "list":
+        root = data_root(None)
+        for title, dataset in datasets().items():
+            there = "" if dataset.is_found(root) else f" (not in {root})"
+            print(f"{title:14} {dataset.about}")
+            print(f"{'':14}   files  {dataset.files}{there}")
+            how = dataset.say_how(root).replace("\n", "\n" + " " * 22)
+            print(f"{'':14}   get    {how}")
+        return 0
+    if arguments.name is None:
+        raise InputError("data embed: which one? `bayesmooth data list` has the names")
+    pairs = [setting.partition("=") for setting in arguments.settings]
+    if wrong := ["".join(pair) for pair in pairs if not pair[1]]:
+        raise InputError(f"{wrong[0]!r}: not a setting; write key=value")
+    for path in import_studies().embed_data(arguments.name, **{key: parse_value(text) for key, _, text in pairs}):
+        print(path)
+    return 0
 
 
 @command(
