@@ -140,16 +140,22 @@ class Claim:
     own: bool = False
 
 
-def difference(ours: Values, others: Values) -> tuple[float, float]:
-    """(mean difference, its standard error); with one seed the error is unknown, so infinite.
+def find_leads(pairs: Sequence[Pair]) -> list[tuple[float, float]]:
+    """Of each pair (mean difference, its standard error); nothing, where a value is missing.
 
-    >>> difference([0.5, 0.75], [0.25, 0.25]), difference([0.5], [0.25])
-    ((0.375, 0.125), (0.25, inf))
+    With one seed the error is unknown, so infinite.
+
+    >>> find_leads([([0.5, 0.75], [0.25, 0.25]), ([0.5], [0.25])])
+    [(0.375, 0.125), (0.25, inf)]
     """
-    error = math.inf
-    if min(len(ours), len(others)) > 1:
-        error = math.sqrt(variance(ours) / len(ours) + variance(others) / len(others))
-    return mean(ours) - mean(others), error
+    leads = []
+    for ours, others in pairs:
+        if not (ours and others):
+            return []
+        several = len(ours) > 1 and len(others) > 1
+        error = math.sqrt(variance(ours) / len(ours) + variance(others) / len(others)) if several else math.inf
+        leads.append((mean(ours) - mean(others), error))
+    return leads
 
 
 def ahead(pairs: Sequence[Pair], *, sign: int = 1, gain: float = 0.0) -> Verdict:
@@ -164,12 +170,11 @@ def ahead(pairs: Sequence[Pair], *, sign: int = 1, gain: float = 0.0) -> Verdict
     >>> ahead([([0.9, 0.9], [0.8, 0.8])], gain=0.12), ahead([([0.805], [0.8])], gain=0.12)
     ('reproduced', 'not reproduced')
     """
-    if not pairs or not all(len(values) for pair in pairs for values in pair):
+    if not (leads := find_leads(pairs)):
         return "not run"
-    leads = [(sign * value, error) for value, error in (difference(*pair) for pair in pairs)]
-    clear = all(value > CLEAR * error and value >= gain / 2 for value, error in leads)
-    average = mean(value for value, _ in leads)
-    lost = any(value < -CLEAR * error for value, error in leads)
+    clear = all(sign * value > CLEAR * error and sign * value >= gain / 2 for value, error in leads)
+    average = mean(sign * value for value, _ in leads)
+    lost = any(sign * value < -CLEAR * error for value, error in leads)
     return grade(clear, average > 0 and average >= gain / 10 and not lost)
 
 
@@ -179,11 +184,10 @@ def comparable(pairs: Sequence[Pair]) -> Verdict:
     >>> comparable([([0.89, 0.9], [0.9, 0.9])]), comparable([([0.895], [0.9])]), comparable([([0.8], [0.9])])
     ('reproduced', 'direction only', 'not reproduced')
     """
-    if not pairs or not all(len(values) for pair in pairs for values in pair):
+    if not (leads := find_leads(pairs)):
         return "not run"
-    leads = [(value + COMPARABLE, error) for value, error in (difference(*pair) for pair in pairs)]
-    near = all(value >= 0 and error < math.inf for value, error in leads)
-    return grade(near, mean(value for value, _ in leads) >= 0)
+    near = all(value + COMPARABLE >= 0 and error < math.inf for value, error in leads)
+    return grade(near, mean(value + COMPARABLE for value, _ in leads) >= 0)
 
 
 def holds(parts: Sequence[bool]) -> Verdict:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bayesmooth.train import Run
 from reproduce import STUDIES
 from reproduce.study import SCALES
-from reproduce.table import EARLY, ahead, choose, comparable, difference, make_table, read_table, write_table
+from reproduce.table import EARLY, ahead, choose, comparable, find_leads, make_table, read_table, write_table
 
 SMOKE = SCALES["smoke"]
 
@@ -201,12 +201,12 @@ def test_the_sentences_about_label_noise_hold_for_such_noise_and_fail_for_its_op
 def test_who_is_ahead_is_comparable_and_has_gained(ours, others):
     if ahead([(ours, others)]) == "reproduced":
         assert comparable([(ours, others)]) == "reproduced"
-        assert ahead([(ours, others)], gain=difference(ours, others)[0]) == "reproduced"
+        assert ahead([(ours, others)], gain=find_leads([(ours, others)])[0][0]) == "reproduced"
 
 
 @given(accuracies, accuracies)
 def test_a_difference_turns_its_sign_with_the_sides(ours, others):
-    (forward, error), (backward, same) = difference(ours, others), difference(others, ours)
+    (forward, error), (backward, same) = find_leads([(ours, others), (others, ours)])
     assert forward == pytest.approx(-backward)
     assert error == pytest.approx(same)
 

@@ -232,7 +232,12 @@ class CleanedClassifier(_Classifier):
         for name, known in CHOICES.items():
             if (value := getattr(self, name)) not in known:
                 raise InputError(f"{name}={value!r}: must be one of {', '.join(known)}")
-        inputs, labels = self._check(X, y)
+        if self.by == "features":
+            inputs, numbers = self._begin(X, y)
+        else:
+            self.classes_ = np.unique(validation.column_or_1d(y))
+            inputs, numbers = X, self._numbers(y)
+        labels = numbers.numpy()
         default = require("sklearn.linear_model", "data").LogisticRegression(max_iter=1000)
         estimator = base.clone(default if self.estimator is None else self.estimator)
         self.audit_ = self._audit(estimator, inputs, labels)
@@ -257,29 +262,11 @@ class CleanedClassifier(_Classifier):
 
     def predict(self, X: Any) -> Array:
         """What the estimator predicts."""
-        rows = self._seen(X)
-        return np.asarray(self.estimator_.predict(rows))
+        return np.asarray(self.estimator_.predict(self._seen(X)))
 
     def predict_proba(self, X: Any) -> Array:
         """The estimator's probabilities, one column per class of `classes_`."""
-        rows = self._seen(X)
-        return np.asarray(self.estimator_.predict_proba(rows))
-
-    def _check(self, X: Any, y: Any) -> tuple[Any, Array]:
-        """The inputs as they are, or as finite rows where these are audited, and the labels as positions."""
-        if self.by == "predictions":
-            self.classes_ = np.unique(validation.column_or_1d(y))
-            return X, self._numbers(y).numpy()
-        try:
-            X, numbers = self._begin(X, y)
-        except ValueError as problem:
-            if not (text := str(problem).partition("could not convert string to float: ")[2]):
-                raise
-            raise InputError(
-                f"X holds texts ({text[:40]}): features must be numbers; audit what the estimator predicts, with "
-                "by='predictions'"
-            ) from None
-        return X, numbers.numpy()
+        return np.asarray(self.estimator_.predict_proba(self._seen(X)))
 
     def _seen(self, X: Any) -> Any:
         validation.check_is_fitted(self)
@@ -292,10 +279,8 @@ class CleanedClassifier(_Classifier):
             rows = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)
             return audit(rows, labels, class_names=names, quiet=True)
         selection = require("sklearn.model_selection", "data")
-        seed = self.random_state
-        folds = selection.StratifiedKFold(self.folds, shuffle=True, random_state=seed)
-        predict = selection.cross_val_predict
-        rows = predict(estimator, X, labels, cv=folds, method="predict_proba")
+        folds = selection.StratifiedKFold(self.folds, shuffle=True, random_state=self.random_state)
+        rows = selection.cross_val_predict(estimator, X, labels, cv=folds, method="predict_proba")
         return audit_probabilities(rows, labels, class_names=names, quiet=True)
 
 
