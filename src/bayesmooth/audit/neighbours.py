@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from bayesmooth.progress import bar
+from bayesmooth.progress import track
 
 EXACT_ROWS = 5_000  # up to which all pairs of rows are compared: searching cells misses one neighbour in twenty
 ROWS, COLUMNS = 1024, 1 << 14  # similarities at a time
@@ -61,19 +61,16 @@ class Keys:
             asked = torch.split(probed.argsort(stable=True) // PROBED, sizes)
         else:
             asked = (torch.arange(len(queries), device="cpu"),) * (len(self.bounds) - 1)
-        done = 0
-        with bar(sum(map(len, asked)), description="neighbours") as shown:
-            for queried, (start, end) in zip(asked, pairwise(self.bounds), strict=True):
-                for rows in torch.split(queried, ROWS):
-                    values = queries[rows] @ self.rows[start:end].mT
-                    places = torch.arange(start, end, device="cpu").expand_as(values)
-                    if values.shape[1] > 2 * k:
-                        values, kept = values.topk(k, sorted=False)
-                        places = start + kept
-                    best[rows], kept = torch.cat([best[rows], values], 1).topk(k, sorted=False)
-                    where[rows] = torch.cat([where[rows], places], 1).gather(1, kept)
-                    done += len(rows)
-                    shown.update(done)
+        cells = zip(asked, pairwise(self.bounds), strict=True)
+        parts = [(rows, start, end) for queried, (start, end) in cells for rows in torch.split(queried, ROWS)]
+        for rows, start, end in track(parts, description="neighbours"):
+            values = queries[rows] @ self.rows[start:end].mT
+            places = torch.arange(start, end, device="cpu").expand_as(values)
+            if values.shape[1] > 2 * k:
+                values, kept = values.topk(k, sorted=False)
+                places = start + kept
+            best[rows], kept = torch.cat([best[rows], values], 1).topk(k, sorted=False)
+            where[rows] = torch.cat([where[rows], places], 1).gather(1, kept)
         order = best.argsort(dim=1, descending=True, stable=True)
         best, where = best.gather(1, order), where.gather(1, order)
         missing = best < -1.5  # fewer rows than k in the cells: the nearest stands in

@@ -41,6 +41,7 @@ MAX_DIMS = 384  # principal components that are kept at most
 MIN_DIMS = 128  # and that are kept however many rows and classes there are
 NEGLIGIBLE = 1e-6  # of the largest variance: less is lost in products of float32
 WORK = 1.2e8  # examples × classes × components from which on fewer of these are kept
+# VON with a diagonal covariance, its prior precision chosen by the ELBO
 FIT: dict[str, Any] = {"covariance": "diagonal", "prior_precision": "elbo", "bias": False, "dtype": torch.float32}
 FIT["tol"] = 0.03  # posterior standard deviations: finer steps do not change the ranking
 DRAWS = 8  # of every example's logits, while fitting
@@ -63,34 +64,32 @@ def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor 
     The rows are sorted by their content first, so that another order of the rows changes nothing: by distance from the
     mean, which no turn of the rows changes; then by hash, equal rows by label.
     """
-    every, classes = torch.arange(len(source), device="cpu"), source.num_classes
+    every, given, classes = torch.arange(len(source), device="cpu"), source.labels.numbers, len(source.class_names)
     chosen = choose_rows(source)
     rows = read_rows(source, chosen)
     distance = torch.linalg.vector_norm(rows.double() - rows.double().mean(0), dim=1)
     rounded = (distance / distance.max().clamp_min(LARGEST**-1) * DIGITS).round()
-    order = torch.from_numpy(np.lexsort((source.labels[chosen], hash_rows(rows), rounded)))
+    order = torch.from_numpy(np.lexsort((given[chosen], hash_rows(rows), rounded)))
     rows, chosen = rows[order], chosen[order]
-    predictors = Predictors.of(rows, source.labels[chosen], classes)
+    predictors = Predictors.of(rows, given[chosen], classes)
     if len(chosen) == len(source):
         every = chosen
     parts = []
     for at in track(torch.split(every, ROWS_AT_ONCE), description="scoring"):
         foreign = None if predicted is None else predicted[at]
-        parts.append(predictors.predict(read_rows(source, at), source.labels[at], foreign))
+        parts.append(predictors.predict(read_rows(source, at), given[at], foreign))
     seen, noise, left_out, voted, hashes = map(torch.cat, zip(*parts, strict=True))
-    labels = source.labels[every]
-    informative = beats_class_shares(voted, labels)
+    informative = beats_class_shares(voted, given[every])
     if not informative:
-        learned = source.labels[chosen]
-        own = predict_folds(predictors.projection.features(rows), learned, classes)
-        informative = beats_class_shares(own, learned)
-    transitions, back = learn_transitions(left_out, labels), every.argsort()
-    without, labels = predict_true_classes(left_out, transitions)[back], labels[back]
+        own = predict_folds(predictors.projection.features(rows), given[chosen], classes)
+        informative = beats_class_shares(own, given[chosen])
+    transitions, back = learn_transitions(left_out, given[every]), every.argsort()
+    without = predict_true_classes(left_out, transitions)[back]
     voters = min(VOTERS, len(predictors.voters.hashes) - 1)
     others = "" if predicted is None else ", with the predictions of another model"
     way = ("leave-one-out" if leave_out else "in-sample") + others
     return Predictions(
-        labels,
+        given,
         without if leave_out else predict_true_classes(seen, transitions)[back],
         noise[back],
         f"variational softmax regression and {voters} neighbours, {way}",
@@ -102,10 +101,10 @@ def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor 
             "weight_of_posterior": round(predictors.weight, 3),
             "weight_of_neighbours": round(1 - predictors.weight, 3),
         },
-        without_label=LeftOut.of(without, labels, transitions),
+        without_label=LeftOut.of(without, given, transitions),
         transitions=transitions,
         informative=informative,
-        mixed=differ_from_copies(group_copies(hashes[back])[0], labels) if predictors.voters.copies else None,
+        mixed=differ_from_copies(group_copies(hashes[back])[0], given) if predictors.voters.copies else None,
     )
 
 
@@ -276,8 +275,12 @@ class Predictors:
     def of(cls, rows: Tensor, labels: Tensor, classes: int) -> "Predictors":
         """Those that learned from these rows, weighed by how likely they find the labels of some, each left out."""
         dims = min(max(int(WORK / (len(rows) * classes)), MIN_DIMS), MAX_DIMS)
-        projection = Projection.of(rows, dims)
-        fit = fit_softmax(projection.features(rows), labels, classes)
+        projection, steps = Projection.of(rows, dims), count(1)
+        with bar(0, description="fitting") as shown:
+            fit = fit_glm(
+                projection.features(rows), labels, classes=classes, draws=DRAWS,
+                on_step=lambda _: shown.update(next(steps)), **FIT,
+            )  # fmt: skip
         made = cls(projection, fit, Voters.of(rows, labels, classes))
         last = len(rows) - 1
         some = torch.linspace(0, last, min(WEIGHED_ON, len(rows)), dtype=torch.float32, device="cpu").long()
@@ -328,15 +331,6 @@ def choose_weight(posterior: Tensor, votes: Mapping[float, Tensor]) -> tuple[flo
     return temperature, (weight + 0.5) / 2
 
 
-def fit_softmax(features: Tensor, labels: Tensor, classes: int) -> GLMFit:
-    """VON with a diagonal covariance, its prior precision chosen by the ELBO."""
-    steps = count(1)
-    with bar(0, description="fitting") as shown:
-        return fit_glm(
-            features, labels, classes=classes, draws=DRAWS, on_step=lambda _: shown.update(next(steps)), **FIT
-        )
-
-
 def predict_folds(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     """The averaged probability of every label (N,) by a fit to the folds it is not in; classes are spread evenly."""
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0), device="cpu")
@@ -346,7 +340,7 @@ def predict_folds(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     own = features.new_empty(len(labels))
     for fold in range(FOLDS):
         held = member == fold
-        fit = fit_softmax(features[~held], labels[~held], classes)
+        fit = fit_glm(features[~held], labels[~held], classes=classes, draws=DRAWS, **FIT)
         averaged = softmax_moments(*fit.logits(features[held]), SAMPLES).mean
         own[held] = averaged.gather(1, labels[held][:, None]).squeeze(1)
     return own

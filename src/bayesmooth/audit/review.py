@@ -160,7 +160,7 @@ def design(traits: Traits, budget: int | None = None, seed: int = 0) -> Review:
 
 def predict_chance(traits: Traits) -> Array:
     """(N,): the chance that each label is wrong, by its score and what other data sets teach."""
-    return _sigmoid(INTERCEPT + SLOPE * traits.score.astype(np.float64))
+    return np.asarray(1 / (1 + np.exp(-(INTERCEPT + SLOPE * traits.score.astype(np.float64)))))
 
 
 def share_out(weight: Array, total: int) -> Array:
