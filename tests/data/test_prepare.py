@@ -29,8 +29,7 @@ NAMES = ["good" if i % 2 else "bad" for i in range(COUNT)]
 def found(made: Audit) -> dict[str, list[str]]:
     """The ids of every kind of problem."""
     assert made.findings is not None
-    problems = made.findings.list_problems()
-    return {p["kind"]: [id.partition("-")[0] for id in p["ids"]] for p in problems}
+    return {p.kind: [id.partition("-")[0] for id in p.ids] for p in made.findings.problems}
 
 
 def reviews(**changes: Any) -> Any:

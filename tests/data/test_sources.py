@@ -40,11 +40,6 @@ def run(source: Any, **options: Any) -> Audit:
     return audit(source, quiet=True, **options)
 
 
-def problems(made: Audit) -> list[dict[str, Any]]:
-    assert made.findings is not None
-    return made.findings.list_problems()
-
-
 def opened(source: Any, labels: Any = None, **options: Any) -> Any:
     """What the front door makes of a source."""
     encoder = options.pop("encoder", None)
@@ -87,9 +82,9 @@ def test_missing_numbers_count_as_the_mean_of_their_column_and_are_counted(frame
     assert made.summary["notes"][1] == "missing numbers count as the mean of their column: 3 in 'x'"
     words = run(frame.astype({"x": object}).fillna({"x": "unknown"}))
     np.testing.assert_allclose(words.disagreement, filled.disagreement)
-    (problem,) = problems(words)
-    assert (problem["kind"], problem["ids"]) == ("not_a_number", ["3", "8", "9"])
-    assert problem["text"].startswith("3 of 60 cells in 'x' are no numbers and count as missing")
+    (problem,) = words.findings.problems
+    assert (problem.kind, problem.ids) == ("not_a_number", ("3", "8", "9"))
+    assert problem.text.startswith("3 of 60 cells in 'x' are no numbers and count as missing")
 
 
 def test_texts_in_a_table_are_embedded(frame: Any, tmp_path: Path) -> None:

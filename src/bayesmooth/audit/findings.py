@@ -89,10 +89,6 @@ class Findings:
         """How many examples each finding concerns, for `audit.json`."""
         return {FINDINGS[kind]: int(mask.sum()) for kind, mask in self.masks().items()}
 
-    def list_problems(self) -> list[dict[str, Any]]:
-        """The problems as plain values, for `audit.json` and the report."""
-        return [{"kind": p.kind, "text": p.text, "count": len(p.ids), "ids": list(p.ids)} for p in self.problems]
-
     def __str__(self) -> str:
         """What was found, in one line."""
         parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts().items() if count]

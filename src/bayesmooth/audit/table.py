@@ -5,7 +5,7 @@ import html
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -278,7 +278,7 @@ class Audit:
             "disagreement_threshold": self.disagreement_threshold,
             **self.summary,
             **self.findings.counts(),
-            "problems": self.findings.list_problems(),
+            "problems": [asdict(problem) for problem in self.findings.problems],
             **self.describe_labels(),
             "top": [self.ids[i] for i in self.order[:100]],
         }

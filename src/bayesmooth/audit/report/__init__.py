@@ -12,6 +12,7 @@ import sys
 import tempfile
 import webbrowser
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bayesmooth.audit import review as review_model
+from bayesmooth.audit import review as model
 from bayesmooth.audit.decisions import COLUMNS, DECISIONS
 from bayesmooth.audit.table import QUADRANTS, SURE, Audit
 from bayesmooth.data.features import SHEET_ROW
@@ -91,7 +92,7 @@ def pack_share(values: Array) -> dict[str, str] | None:
 
 def make_payload(audit: Audit) -> dict[str, Any]:
     """What the page knows but its pictures: columns as base64 of little-endian arrays, the rest as it is."""
-    source, found = audit.examples, audit.findings
+    source, found, review = audit.examples, audit.findings, audit.review
     columns = {
         "given": pack(audit.given),
         "suggested": pack(audit.suggested),
@@ -129,11 +130,19 @@ def make_payload(audit: Audit) -> dict[str, Any]:
         **content,
         "quadrants": list(QUADRANTS),
         "sure": SURE,
-        "findings": {**kinds, "problems": found.list_problems()},
+        "findings": {**kinds, "problems": [asdict(problem) for problem in found.problems]},
         "truth": describe_truth(audit),
         "notes": audit.summary.get("notes", []),
         "summary": {key: value for key, value in audit.summary.items() if key != "notes"},
-        "review": None if audit.review is None else describe_review(audit.review),
+        "review": review
+        and {
+            "asked": review.asked,
+            "queue": review.queue.tolist(),
+            "drawn": review.drawn[review.queue].tolist(),
+            "wrong": [[i, int(wrong)] for i, wrong in review.wrong.items()],
+            "traits": {name: pack(column) for name, column in review.traits._asdict().items()},
+            **{name: getattr(model, name) for name in model.OF_THE_PAGE},
+        },
         "decisions": {"names": DECISIONS, "columns": COLUMNS},
         "clean": write_clean_command(audit),
         "similar": audit.similar and {k: v.tolist() for k, v in audit.similar._asdict().items()},
@@ -165,21 +174,6 @@ def choose_texts(audit: Audit, columns: Mapping[str, Sequence[str]]) -> dict[str
     sizes = np.array([len(str(row)) for row in rows])
     fits = {*audit.order[np.cumsum(sizes[audit.order]) <= TEXTS].tolist()}
     return {"keys": keys, "rows": [row if i in fits else None for i, row in enumerate(rows)]}
-
-
-def describe_review(review: review_model.Review) -> dict[str, Any]:
-    """The queue, how it was drawn, and all that the page needs to compute what Python does."""
-    traits, count = review.traits, len(review.drawn)
-    return {
-        "asked": review.asked,
-        "queue": review.queue.tolist(),
-        "drawn": review.drawn[review.queue].tolist(),
-        "wrong": [[i, int(wrong)] for i, wrong in review.wrong.items()],
-        "traits": {name: pack(column) for name, column in traits._asdict().items()},
-        "numbers": traits.numbers.size // count,
-        "places": 0 if traits.places is None else traits.places.size // count,
-        **{name: getattr(review_model, name) for name in review_model.OF_THE_PAGE},
-    }
 
 
 def describe_truth(audit: Audit) -> str:

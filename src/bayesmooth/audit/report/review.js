@@ -3,6 +3,8 @@
 
 const design = audit.review;
 const traits = design && Object.fromEntries(Object.entries(design.traits).map(([name, column]) => [name, unpack(column)]));
+const widthOf = (column) => (column ? column.length / count : 0);
+const width = { numbers: widthOf(traits?.numbers), places: widthOf(traits?.places) };
 const queuePlace = new Map(design ? design.queue.map((example, k) => [example, k]) : []);
 const drawnAs = (i) => (queuePlace.has(i) ? design.drawn[queuePlace.get(i)] : null);
 const inQueueOrder = () => Uint32Array.from([...(design?.queue ?? []), ...suspicion.order.filter((i) => !queuePlace.has(i))]);
@@ -30,7 +32,7 @@ const labels = design ? traits.given.reduce((most, k, i) => Math.max(most, k, tr
 
 // What other data sets teach of a label: by its score, and by its numbers where these have effects.
 function priorOdds(i, effects) {
-  const numbers = effects ? design.LEARNED.reduce((sum, effect, k) => sum + effect * traits.numbers[i * design.numbers + k], 0) : 0;
+  const numbers = effects ? design.LEARNED.reduce((sum, effect, k) => sum + effect * traits.numbers[i * width.numbers + k], 0) : 0;
   return design.INTERCEPT + design.SLOPE * traits.score[i] + numbers;
 }
 
@@ -41,11 +43,11 @@ function listFeatures(i, effects, places, add) {
   if (effects) {
     add(2 + traits.given[i], design.OF_CLASS);
     add(2 + labels + traits.rival[i], design.OF_CLASS);
-    for (let k = 0; k < design.numbers; k++) add(2 + 2 * labels + k, traits.numbers[i * design.numbers + k]);
+    for (let k = 0; k < width.numbers; k++) add(2 + 2 * labels + k, traits.numbers[i * width.numbers + k]);
   }
   if (!places) return;
-  const start = 2 + 2 * labels + design.numbers + design.places * traits.given[i];
-  for (let k = 0; k < design.places; k++) add(start + k, (design.OF_PLACE / 127) * traits.places[i * design.places + k]);
+  const start = 2 + 2 * labels + width.numbers + width.places * traits.given[i];
+  for (let k = 0; k < width.places; k++) add(start + k, (design.OF_PLACE / 127) * traits.places[i * width.places + k]);
 }
 
 // The lower triangle L with LLᵀ = I + √w K √w, and the solution of (LLᵀ) x = b.
@@ -103,7 +105,7 @@ function findMode(prior, covariance, wrong) {
 }
 
 function fitModel(seen, wrong, effects, places) {
-  const columns = new Float64Array(2 + 2 * labels + design.numbers + labels * design.places);
+  const columns = new Float64Array(2 + 2 * labels + width.numbers + labels * width.places);
   const covariance = seen.map((i) => {
     columns.fill(0);
     listFeatures(i, effects, places, (at, value) => { columns[at] = value; });
