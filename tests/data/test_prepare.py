@@ -151,7 +151,7 @@ def test_unreadable_and_tiny_pictures_are_listed_and_the_rest_is_audited(
         assert "problem: 5 of 24 pictures cannot be read" in capsys.readouterr().out
         summary = json.loads((out / "audit.json").read_text())
         (problem,) = summary["problems"]
-        assert (problem["kind"], problem["count"]) == ("unreadable_picture", 5)
+        assert (problem["kind"], len(problem["ids"])) == ("unreadable_picture", 5)
         assert problem["ids"] == spoiled
         assert summary["examples"] == 19
     page = (out / "audit.html").read_text()
