@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bayesmooth.errors import InputError
 from bayesmooth.losses import BackwardCorrection, CrossEntropy, ForwardCorrection, estimate_transition
-from bayesmooth.losses.smoothing import smoothed_cross_entropy
+from bayesmooth.losses.base import smoothed_cross_entropy
 
 rates, sizes = st.floats(0, 0.4), st.integers(2, 9)
 

@@ -1,14 +1,19 @@
 """Who softens the labels: one interface for all methods."""
 
 from bayesmooth.losses.alasca import ALASCA
-from bayesmooth.losses.base import Loss
+from bayesmooth.losses.base import CrossEntropy, LabelSmoothing, Loss
+from bayesmooth.losses.by_class import LowRankSmoothing, OnlineLabelSmoothing
 from bayesmooth.losses.by_example import ELR, SOP
 from bayesmooth.losses.correction import BackwardCorrection, ForwardCorrection, estimate_transition
-from bayesmooth.losses.low_rank import LowRankSmoothing
-from bayesmooth.losses.online import OnlineLabelSmoothing
-from bayesmooth.losses.penalties import ACLS, ConfidencePenalty, OODSmoothing
-from bayesmooth.losses.robust import GCE, SCE, Bootstrapping
-from bayesmooth.losses.smoothing import CrossEntropy, LabelSmoothing, SelfKnowledgeSmoothing
+from bayesmooth.losses.formulas import (
+    ACLS,
+    GCE,
+    SCE,
+    Bootstrapping,
+    ConfidencePenalty,
+    OODSmoothing,
+    SelfKnowledgeSmoothing,
+)
 
 LOSSES: dict[str, type[Loss]] = {
     "ce": CrossEntropy,

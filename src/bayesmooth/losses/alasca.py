@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from bayesmooth.calling import evaluating
 from bayesmooth.errors import InputError
-from bayesmooth.losses.base import Loss, Reduction, pick, within
-from bayesmooth.losses.smoothing import smoothed_cross_entropy
+from bayesmooth.losses.base import Loss, Reduction, pick, smoothed_cross_entropy, within
 
 
 class ALASCA(Loss):
@@ -45,7 +44,7 @@ class ALASCA(Loss):
         seed: int = 0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction, num_classes, num_examples)
         self.weight = within("weight", weight, "0 is plain cross-entropy")
         self.momentum = within("momentum", momentum, "0 keeps no average", high=1)
         self.temperature = within("temperature", temperature, "1 is plain softmax", low=1e-6)
@@ -87,15 +86,11 @@ class ALASCA(Loss):
             head = make_head(output.shape[1], 2 * images[-1].shape[1], stride, self.ema.shape[1], generator)
             self.heads.append(head.to(output.device))
 
-    def per_example(
-        self, logits: Tensor, labels: Tensor, *, index: Tensor | None = None, epoch: float | None = None, **extra: Any
-    ) -> Tensor:
+    def per_example(self, logits: Tensor, labels: Tensor, *, epoch: float | None = None, **extra: Any) -> Tensor:
         """Cross-entropy of the main output, and of the heads with smoothed labels in training mode."""
-        self.check_classes(logits, self.ema.shape[1])
         main = F.cross_entropy(logits, labels, reduction="none")
         if not self.training:
             return main
-        index = self.check_index(index, labels, len(self.ema))
         if epoch is None:
             raise InputError("epoch=None: ALASCA needs it; pass epoch=the epochs so far")
         features = [tap.output for tap in self.taps.values()]
@@ -106,7 +101,7 @@ class ALASCA(Loss):
                 "have all; call attach(model, inputs), then the model with gradients, then the loss"
             )
         outputs = [head(feature).float() for head, feature in zip(self.heads, seen, strict=True)]
-        rate = 1 - self._keep_confidence(logits.detach(), labels, index, epoch)
+        rate = 1 - self._keep_confidence(logits.detach(), labels, extra["index"], epoch)
         auxiliary = [smoothed_cross_entropy(z.log_softmax(1), labels, rate, "others") for z in outputs]
         return main + self.weight * torch.stack(auxiliary).sum(0)
 

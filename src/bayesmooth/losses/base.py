@@ -1,20 +1,16 @@
-"""What all losses share: checked inputs, float32 arithmetic or better, a reduction, hooks for the training loop."""
+"""What all losses share, and the two plainest: cross-entropy, by which every other is measured, and label smoothing."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError
 
 Reduction = Literal["mean", "sum", "none"]
-REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "mean": torch.mean,
-    "sum": torch.sum,
-    "none": lambda values: values,
-}
 
 
 class Loss(nn.Module):
@@ -22,16 +18,20 @@ class Loss(nn.Module):
 
     A method implements `per_example`. It takes what it needs from `extra` and ignores the rest; `needs` names what the
     training loop must pass: "index" (B,) positions in the training set, "past" (B, K) probabilities of the past self,
-    "epoch" as a float. A constructor that depends on the data takes `num_classes` and `num_examples`.
+    "epoch" as a float. A constructor that depends on the data takes `num_classes` and `num_examples`. A loss that needs
+    the index learns something about every example; in evaluation mode it is cross-entropy and does without.
     With `partner` and `share` the inputs were mixed (mixup): the loss is that of the row's label and of its partner's.
     Whatever must survive a restart is a buffer or a parameter; parameters are trained beside the model's.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, reduction: Reduction = "mean") -> None:
+    def __init__(self, reduction: Reduction = "mean", num_classes: int | None = None, num_examples: int = 0) -> None:
         super().__init__()
-        self.reduction = one_of("reduction", reduction, REDUCTIONS)
+        self.reduction = one_of("reduction", reduction, ("mean", "sum", "none"))
+        self.num_classes, self.num_examples = num_classes, num_examples
+        if num_classes is not None:
+            within("num_classes", num_classes, "count the classes of the labels", low=2)
 
     def forward(
         self, logits: Tensor, labels: Tensor, *, partner: Tensor | None = None, share: float = 1.0, **extra: Any
@@ -41,15 +41,22 @@ class Loss(nn.Module):
         Of inputs share·x + (1 − share)·x[partner] it is share·L(z, y) + (1 − share)·L(z, y[partner]).
         """
         check_batch(logits, labels)
+        if self.num_classes not in (None, logits.shape[1]):
+            raise InputError(
+                f"logits of {logits.shape[1]} classes: {type(self).__name__} was built for {self.num_classes}; "
+                f"build it for the width of the model's last layer"
+            )
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
-        values = self.per_example(logits, labels.long(), **extra)
+        if "index" in self.needs and self.training:
+            self.check_index(extra.get("index"), labels)
+        labels = labels.long()
+        values = self.per_example(logits, labels, **extra)
         if partner is not None:
             if isinstance(extra.get("index"), Tensor):
                 extra["index"] = extra["index"][partner]
-            other = self.per_example(logits, labels.long()[partner], **extra)
-            values = share * values + (1 - share) * other
-        return REDUCTIONS[self.reduction](values)
+            values = share * values + (1 - share) * self.per_example(logits, labels[partner], **extra)
+        return values if self.reduction == "none" else getattr(values, self.reduction)()  # type: ignore[no-any-return]
 
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """(B,) losses of checked logits, at least float32, and int64 labels."""
@@ -61,24 +68,67 @@ class Loss(nn.Module):
     def end_epoch(self) -> None:
         """Called after the last batch of every epoch."""
 
-    def check_classes(self, logits: Tensor, expected: int) -> None:
-        """The number of classes that the loss was built for."""
-        if logits.shape[1] != expected:
-            raise InputError(
-                f"logits of {logits.shape[1]} classes: {type(self).__name__} was built for {expected}; "
-                f"build it for the width of the model's last layer"
-            )
-
-    def check_index(self, index: Tensor | None, labels: Tensor, size: int) -> Tensor:
-        """(B,) integer positions in a training set of `size` examples."""
+    def check_index(self, index: Tensor | None, labels: Tensor) -> None:
+        """(B,) integer positions in the training set."""
         if index is None or index.shape != labels.shape or index.is_floating_point():
             given = None if index is None else f"shape {tuple(index.shape)} and {index.dtype}"
             raise InputError(
                 f"index of {given} for {len(labels)} examples: {type(self).__name__} needs one per example; "
                 "pass index=(batch,) integer positions in the training set"
             )
-        check_range("index", index, size, "build the loss with num_examples=len(examples)")
-        return index
+        check_range("index", index, self.num_examples, "build the loss with num_examples=len(examples)")
+
+
+class CrossEntropy(Loss):
+    """L = −log p_y, and ε = 0.
+
+    >>> CrossEntropy()(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]))
+    tensor(0.4076)
+    """
+
+    def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
+        """−log p_y."""
+        return F.cross_entropy(logits, labels, reduction="none")
+
+
+class LabelSmoothing(Loss):
+    """L = −Σ_j t_j log p_j with the label t = (1−α)y + αu  (equ: label smoothing def), so ε = α(u − y).
+
+    With form="uniform" u is 1/K on every class, including the true one, as in `torch.nn.functional.cross_entropy`. With
+    form="others" it is 1/(K−1) on the others and 0 on the true class; α there is α(K−1)/K here.
+
+    One rate per example (as structural smoothing has) is passed as `alpha=`, of shape (B,).
+
+    References: Szegedy et al., Rethinking the Inception Architecture for Computer Vision, CVPR 2016.
+    """
+
+    def __init__(
+        self, alpha: float = 0.1, *, form: Literal["uniform", "others"] = "uniform", reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(reduction)
+        self.alpha = within("alpha", alpha, "0 is plain cross-entropy", high=1)
+        self.form = one_of("form", form, ("uniform", "others"))
+
+    def per_example(self, logits: Tensor, labels: Tensor, *, alpha: Tensor | None = None, **extra: Any) -> Tensor:
+        """−Σ_j t_j log p_j."""
+        if alpha is not None and alpha.shape != labels.shape:
+            raise InputError(
+                f"alpha of shape {tuple(alpha.shape)} for {len(labels)} examples: must be one rate per example; "
+                "pass a tensor of shape (batch,), or a float to the constructor"
+            )
+        rate = self.alpha if alpha is None else alpha
+        return smoothed_cross_entropy(logits.log_softmax(1), labels, rate, self.form)
+
+
+def smoothed_cross_entropy(log_probs: Tensor, labels: Tensor, rate: float | Tensor, form: str) -> Tensor:
+    """−Σ_j t_j log p_j where t has o on each class and 1 − Ko more on the true one; `rate` may be (B,)."""
+    K = log_probs.shape[1]
+    off_class = rate / (K if form == "uniform" else K - 1)
+    true_class = F.nll_loss(log_probs, labels, reduction="none")
+    return (1 - K * off_class) * true_class - off_class * log_probs.sum(1)
+
+
+# ---- small things that losses are made of ----
 
 
 def pick(values: Tensor, labels: Tensor) -> Tensor:

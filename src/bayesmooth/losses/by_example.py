@@ -34,18 +34,17 @@ class ELR(Loss):
         beta: float = 0.7,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction, num_classes, num_examples)
         self.weight = within("weight", weight, "0 is plain cross-entropy")
         self.beta = within("beta", beta, "0 keeps no average", high=1)
         self.register_buffer("averages", torch.zeros(num_examples, num_classes, dtype=torch.float32))
 
-    def per_example(self, logits: Tensor, labels: Tensor, *, index: Tensor | None = None, **extra: Any) -> Tensor:
+    def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """−log p_y + λ log(1 − ⟨p, t⟩)."""
-        self.check_classes(logits, self.averages.shape[1])
         hard = F.cross_entropy(logits, labels, reduction="none")
         if not self.training:
             return hard
-        index, probs = self.check_index(index, labels, len(self.averages)), logits.softmax(1)
+        index, probs = extra["index"], logits.softmax(1)
         average = self.averages.index_select(0, index)
         average = average.lerp(probs.detach().to(average.dtype), 1 - self.beta)
         self.averages.index_copy_(0, index, average)
@@ -80,22 +79,20 @@ class SOP(Loss):
         v_lr: float = 10.0,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction, num_classes, num_examples)
         self.u_lr = within("u_lr", u_lr, "0 is cross-entropy but for a constant")
         self.v_lr = within("v_lr", v_lr, "0 leaves v at its start")
         self.register_buffer("u", torch.full((num_examples, 1), START, dtype=torch.float32))
         self.register_buffer("v", torch.full((num_examples, num_classes), START, dtype=torch.float32))
 
-    def per_example(self, logits: Tensor, labels: Tensor, *, index: Tensor | None = None, **extra: Any) -> Tensor:
+    def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """−log r_y + ‖ŷ + s − y‖², and a step of u and v.
 
         u ← u − (u_lr/B)·2u(1/Σ_j q_j − 1/q_y + 2 res_y), v_j ← v_j + (v_lr/B)·4 v_j res_j for j ≠ y, q = p + s.
         """
-        self.check_classes(logits, self.v.shape[1])
         if not self.training:
             return F.cross_entropy(logits, labels, reduction="none")
-        index = self.check_index(index, labels, len(self.u))
-        classes = logits.shape[1]
+        index, classes = extra["index"], logits.shape[1]
         label = F.one_hot(labels, classes).to(logits.dtype)
         u, v = self.u.index_select(0, index), self.v.index_select(0, index)
         shift = label * u.square().clamp_max(1) - (1 - label) * v.square().clamp_max(1)

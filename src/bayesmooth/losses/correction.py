@@ -25,8 +25,8 @@ class ForwardCorrection(Loss):
     log_columns: Tensor
 
     def __init__(self, transition: Transition, *, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
         matrix = check_transition(transition)
+        super().__init__(reduction, len(matrix))
         never = (matrix.amax(0) == 0).nonzero().flatten().tolist()
         if never:
             raise InputError(
@@ -37,7 +37,6 @@ class ForwardCorrection(Loss):
 
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """−log Σ_i p_i T_iy."""
-        self.check_classes(logits, len(self.log_columns))
         columns = self.log_columns.index_select(0, labels).to(logits.dtype)
         return -(columns + logits.log_softmax(1)).logsumexp(1)
 
@@ -54,8 +53,8 @@ class BackwardCorrection(Loss):
     inverse: Tensor
 
     def __init__(self, transition: Transition, *, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
         matrix = check_transition(transition)
+        super().__init__(reduction, len(matrix))
         condition = float(torch.linalg.cond(matrix, 1))
         if not condition < MAX_CONDITION:
             raise InputError(
@@ -66,7 +65,6 @@ class BackwardCorrection(Loss):
 
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """−Σ_j (T⁻¹)_yj log p_j."""
-        self.check_classes(logits, len(self.inverse))
         weights = self.inverse.index_select(0, labels).to(logits.dtype)
         return -dot(weights, logits.log_softmax(1))
 
