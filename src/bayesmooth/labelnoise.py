@@ -28,7 +28,6 @@ from bayesmooth.calling import (
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import bar
-from bayesmooth.theory.links import Categorical
 from bayesmooth.theory.noise import effective_labels
 
 TOGETHER = 8  # linearised draws that share one pass at the mean
@@ -261,7 +260,8 @@ def _linearise(
         moves = [posterior.deviations(model, number, seed=seed) for number in numbers]
         tangents = {name: torch.stack([move[name] for move in moves]) for name in moves[0]}
         slopes = torch.cat([_slopes(model, posterior, x, tangents) for x in parts], 1)
-        noises = -Categorical().variance_times(logits, slopes)
+        p = logits.softmax(-1)
+        noises = p * ((p * slopes).sum(-1, keepdim=True) - slopes)
         first = noises[0] if start == 0 else first
         square += noises.square().sum(0)
     return {"linearised": first, "linearised_std": (square / draws).sqrt()}

@@ -55,14 +55,6 @@ def test_categorical_variance_is_the_derivative_of_softmax():
     torch.testing.assert_close(link.variance(f), torch.autograd.functional.jacobian(link.mean, f))
 
 
-@pytest.mark.parametrize("link", EVERY, ids=name)
-def test_variance_times_needs_no_matrix(link):
-    f, d = logits(3, 5), logits(3, 5).flip(0)
-    variance = link.variance(f)
-    product = (variance @ d.unsqueeze(-1)).squeeze(-1) if link.vector else variance * d
-    torch.testing.assert_close(link.variance_times(f, d), product)
-
-
 @given(st.floats(-1e4, 1e4) | st.floats(-40, 40), st.sampled_from([torch.float32, torch.float64]))
 def test_no_logit_up_to_1e4_loses_a_digit(value, dtype):
     f = torch.tensor(value, dtype=dtype)
@@ -114,10 +106,9 @@ def test_derivatives_are_those_of_bonnet_and_price_also_at_zero_variance(var):
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 10])
 def test_shared_points_have_mean_zero_and_covariance_one(dim):
-    points, weights = gaussian_points(dim, 512, 0)
-    assert float(weights.sum()) == pytest.approx(1)
-    torch.testing.assert_close(weights @ points, torch.zeros(dim, dtype=torch.float64), atol=1e-7, rtol=0)
-    covariance = points.T @ (weights[:, None] * points)
+    points = gaussian_points(dim, 512, 0)
+    torch.testing.assert_close(points.mean(0), torch.zeros(dim, dtype=torch.float64), atol=1e-7, rtol=0)
+    covariance = points.T @ points / 512
     torch.testing.assert_close(covariance, torch.eye(dim, dtype=torch.float64), atol=1e-6, rtol=0)
 
 
@@ -185,9 +176,9 @@ def test_two_classes_are_one_sigmoid_of_the_difference(std):
     var[:, 1] /= 4
     pair = moments(Categorical(), mean, var)
     single = moments(Bernoulli(), mean[:, 0] - mean[:, 1], var.sum(1))
-    torch.testing.assert_close(pair.mean[:, 0], single.mean, rtol=0, atol=1e-3)
-    torch.testing.assert_close(pair.variance[:, 0], single.variance, rtol=0, atol=1e-3)
-    torch.testing.assert_close(pair.log_partition, mean[:, 1] + single.log_partition, rtol=0, atol=2e-3)
+    torch.testing.assert_close(pair.mean[:, 0], single.mean, rtol=0, atol=4e-3)
+    torch.testing.assert_close(pair.variance[:, 0], single.variance, rtol=0, atol=4e-3)
+    torch.testing.assert_close(pair.log_partition, mean[:, 1] + single.log_partition, rtol=0, atol=4e-3)
 
 
 def test_correlated_logits_with_a_diagonal_covariance_are_independent():

@@ -10,7 +10,6 @@ Both learn from a sample of the rows, then predict all of them piece by piece: t
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -275,12 +274,10 @@ class Predictors:
     def of(cls, rows: Tensor, labels: Tensor, classes: int) -> "Predictors":
         """Those that learned from these rows, weighed by how likely they find the labels of some, each left out."""
         dims = min(max(int(WORK / (len(rows) * classes)), MIN_DIMS), MAX_DIMS)
-        projection, steps = Projection.of(rows, dims), count(1)
+        projection = Projection.of(rows, dims)
         with bar(0, description="fitting") as shown:
-            fit = fit_glm(
-                projection.features(rows), labels, classes=classes, draws=DRAWS,
-                on_step=lambda _: shown.update(next(steps)), **FIT,
-            )  # fmt: skip
+            features = projection.features(rows)
+            fit = fit_glm(features, labels, classes=classes, draws=DRAWS, on_step=shown.update, **FIT)
         made = cls(projection, fit, Voters.of(rows, labels, classes))
         last = len(rows) - 1
         some = torch.linspace(0, last, min(WEIGHED_ON, len(rows)), dtype=torch.float32, device="cpu").long()

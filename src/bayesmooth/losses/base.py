@@ -56,7 +56,7 @@ class Loss(nn.Module):
             if isinstance(extra.get("index"), Tensor):
                 extra["index"] = extra["index"][partner]
             values = share * values + (1 - share) * self.per_example(logits, labels[partner], **extra)
-        return values if self.reduction == "none" else getattr(values, self.reduction)()  # type: ignore[no-any-return]
+        return values if self.reduction == "none" else getattr(values, self.reduction)()
 
     def per_example(self, logits: Tensor, labels: Tensor, **extra: Any) -> Tensor:
         """(B,) losses of checked logits, at least float32, and int64 labels."""

@@ -1,8 +1,13 @@
-"""Fit a generalised linear model: its mode, or the Gaussian over its parameters, and use it."""
+"""Fit a generalised linear model: its mode, or the Gaussian over its parameters, and use it.
+
+Each step of the solver goes where the paper's goes (eq:newton, eq:von with ρ = 1), except that steps that would climb
+are halved, and that the mean moves by the direction of the whole Hessian where Σ ignores the coupling of the
+parameters: it reaches the fixed point of eq:von in fewer steps.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from math import exp, inf, isfinite, log
 from typing import Any, Literal
 
 import torch
@@ -10,15 +15,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link
+from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Moments, moments, softmax_moments
 from bayesmooth.theory.noise import expected_noise
-from bayesmooth.theory.solver import Solver
-from bayesmooth.theory.updates import COVARIANCES, Covariance, Diagonal, Full, GLMProblem
+from bayesmooth.theory.updates import COVARIANCES, Covariance, Diagonal, Full, GLMProblem, moments_at
 
 FAMILIES: dict[str, Link] = {"bernoulli": Bernoulli(), "categorical": Categorical(), "gaussian": Gaussian()}
 MAX_ITER = {"newton": 100, "variational_gd": 10_000, "von": 200}
 FULL_LIMIT = 4_000  # parameters; their covariance has the square of it
 SUM_TOLERANCE = 1e-3  # of the sum of a soft label
+HALVINGS = 30
+SLACK = 1e-6  # of the negative ELBO: so far the averages of it and of its gradient may disagree
+WIDEST = 30.0  # standard deviation of a typical logit that only separable labels reach
+PRIOR_RANGE = 1e8  # how far δ may go from where its search starts, either way
+LONGEST = 0.8  # ρ of VON: with 1 the variances swing
+CG_TOLERANCE = 0.1
+CG_STEPS = 200
 
 
 @dataclass(frozen=True)
@@ -80,14 +91,13 @@ def fit_glm(
     covariance: str = "block",
     prior_precision: float | Literal["elbo"] = 1.0,
     bias: bool = True,
-    weights: Any | None = None,
     classes: int | None = None,
     init_variance: float = 1.0,
     tol: float = 1e-2,
     max_iter: int | None = None,
     draws: int = 0,
     dtype: torch.dtype = torch.float64,
-    on_step: Callable[[float], None] = lambda excess: None,
+    on_step: Callable[[int], None] = lambda done: None,
 ) -> GLMFit:
     """Fit by Newton, variational GD or VON; see `docs/theory.md`.
 
@@ -103,23 +113,21 @@ def fit_glm(
         independent logits).
     tol: stop when a step moves the mean by less than this many posterior standard deviations, and
         the logits' variances by less than this part of themselves.
-    on_step: called after each of VON's steps with its length over `tol`, to show progress.
+    on_step: called after each step with their number so far, to show progress.
 
     >>> x, y = torch.tensor([[-1.0], [0.0], [1.0], [2.0]]), torch.tensor([0, 0, 1, 1])
     >>> fit = fit_glm(x, y, family="bernoulli")
     >>> fit.mean.round(decimals=2), fit.message
     (tensor([ 1.0300, -0.1900], dtype=torch.float64), 'converged in 5 iterations')
     """
-    choices: dict[str, tuple[str, Mapping[str, Any]]] = {
-        "family": (family, FAMILIES),
-        "method": (method, MAX_ITER),
-        "covariance": (covariance, COVARIANCES),
-    }
-    for argument, (name, table) in choices.items():
+    tables: list[Mapping[str, Any]] = [FAMILIES, MAX_ITER, COVARIANCES]
+    for argument, name, table in zip(
+        ("family", "method", "covariance"), (family, method, covariance), tables, strict=True
+    ):
         if name not in table:
             raise InputError(f"{argument}={name!r}: must be one of {', '.join(map(repr, table))}")
     automatic = prior_precision == "elbo"
-    prior = 1.0 if prior_precision == "elbo" else prior_precision
+    prior = 1.0 if prior_precision == "elbo" else prior_precision  # 1 until the data say more
     if automatic and method != "von":
         raise InputError("prior_precision='elbo': needs method='von'; give a number")
     for argument, value in (("prior_precision", prior), ("init_variance", init_variance)):
@@ -127,9 +135,9 @@ def fit_glm(
             raise InputError(f"{argument}={value}: must be positive and finite")
     matrix = design_matrix(features, bias, dtype)
     targets = make_targets(labels, matrix, family, classes)
+    if automatic:  # the search starts where the logits have a variance of 4
+        prior = float(matrix.square().sum(1).mean()) / 4
     problem = GLMProblem(matrix, targets, FAMILIES[family], prior)
-    if weights is not None:
-        problem = replace(problem, weights=check_weights(weights, matrix))
     theta, structure = matrix.new_zeros(matrix.shape[1], targets.shape[1]), COVARIANCES[covariance]
     if structure is Full and theta.numel() > FULL_LIMIT:
         raise InputError(
@@ -140,12 +148,13 @@ def fit_glm(
         raise InputError(f"draws={draws}: serve VON with family='categorical' and independent logits; leave them out")
     limit = MAX_ITER[method] if max_iter is None else max_iter
     solver = Solver(structure, method == "von", automatic, tol, limit, draws, on_step)
-    if method == "von":
-        start = solver.start(problem, theta)
-    else:
-        fixed = structure.isotropic(1 / init_variance, theta) if method == "variational_gd" else None
-        start = solver.evaluate(problem, theta, fixed)
-    end, iterations, trouble = solver.descend(start)
+    first = structure.isotropic(1 / init_variance, theta) if method == "variational_gd" else None
+    if method == "von":  # Σ of the Hessian at θ = 0, where all examples have the same A″
+        curvature = problem.link.variance(theta[0])
+        if curvature.ndim == 2 and not structure.matrix:
+            curvature = curvature.diagonal()
+        first = problem.hessian(structure, curvature.expand(len(matrix), *curvature.shape))
+    end, iterations, trouble = solver.descend(solver.evaluate(problem, theta, first))
     posterior = end.covariance
     if posterior is None:  # Laplace's
         posterior = problem.hessian(structure, end.expected.variance)
@@ -201,11 +210,152 @@ def make_targets(labels: Any, matrix: Tensor, family: str, classes: int | None) 
     return targets
 
 
-def check_weights(weights: Any, matrix: Tensor) -> Tensor:
-    """The weights as a column like the features, if they are usable."""
-    w = torch.as_tensor(weights, device=matrix.device).to(matrix)
-    if w.shape != matrix.shape[:1]:
-        raise InputError(f"weights of shape {tuple(w.shape)}: must be ({len(matrix)},)")
-    if not bool((w.isfinite() & (w >= 0)).all()) or not bool(w.any()):
-        raise InputError("weights: must be finite, ≥ 0 and not all zero")
-    return w.unsqueeze(1)
+# ---- the solver ----
+
+
+@dataclass(frozen=True)
+class Point:
+    """Parameters θ, with the moments and the objective there: ℓ̄, or the negative ELBO of N(θ, Σ) if there is a Σ."""
+
+    problem: GLMProblem
+    theta: Tensor
+    covariance: Covariance | None
+    variances: Tensor  # of the logits (N, C); none without Σ
+    expected: Moments
+    objective: float
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How to go and when to stop: `tol` in posterior standard deviations, `draws` (0: exact expectations)."""
+
+    structure: type[Covariance]
+    learn: bool  # Σ, not only θ
+    choose_prior: bool
+    tol: float
+    max_iter: int
+    draws: int
+    on_step: Callable[[int], None]
+
+    def evaluate(self, problem: GLMProblem, theta: Tensor, covariance: Covariance | None) -> Point:
+        """The moments and the objective at θ, or at N(θ, Σ) if there is a Σ."""
+        logits = problem.features @ theta
+        if covariance is None:
+            variances, here = logits[:0], moments_at(problem.link, logits, self.structure.matrix)
+            penalty = problem.prior * float(theta.square().sum()) / 2
+        else:
+            spread = covariance.logit_covariance(problem.features)
+            variances = spread.diagonal(dim1=-2, dim2=-1) if spread.ndim == 3 else spread
+            if self.draws:
+                here = softmax_moments(logits, spread, self.draws, own=True)
+            else:
+                here = moments(problem.link, logits, spread)
+            penalty = covariance.kl_divergence(theta, problem.prior)
+        losses = here.log_partition.flatten() - (problem.labels * logits).sum(1)
+        return Point(problem, theta, covariance, variances, here, float(losses.sum()) + penalty)
+
+    def descend(self, point: Point) -> tuple[Point, int, str]:
+        """Newton steps of the mean, each with VON's step of Σ if it is to be learned.
+
+        Until an iteration moves the mean by less than `tol` posterior standard deviations (rms), the variances of the
+        logits by less than `tol` of themselves (rms), and log δ is right to `tol`. Returns the last point, the number
+        of iterations, and why it did not converge (empty if it did).
+        """
+        first, step, rho, iteration = point.problem.prior, inf, 1.0, 0
+        missing, pace, astray, width = 0.0, 1.0, False, 0.0
+        while iteration < self.max_iter and step >= self.tol and not astray and width <= WIDEST:
+            iteration += 1
+            hessian = point.problem.hessian(self.structure, point.expected.variance)
+            if self.choose_prior:
+                last = missing
+                point, hessian, missing = improve_prior(point, hessian, pace)
+                pace = min(1.3 * pace, 3.0) if missing * last > 0 else pace / 2  # it creeps, or swings
+            gradient = point.problem.gradient(point.theta, point.expected.mean - point.problem.labels)
+            direction = newton_direction(point, gradient, hessian)
+            before, longest = point, min(2 * rho, LONGEST if self.learn else 1.0)
+            point, rho = self.search(point, direction, hessian, longest)
+            step = max(abs(missing), float((gradient * direction).mean().clamp_min(0).sqrt()))
+            if self.learn:
+                tiny = torch.finfo(point.variances.dtype).tiny
+                moved = (point.variances / before.variances.clamp_min(tiny) - 1).square()
+                step = max(step, float(moved.mean()) ** 0.5 / max(rho, 0.1))
+                astray = not 1 / PRIOR_RANGE < point.problem.prior / first < PRIOR_RANGE
+                width = float(point.variances.amax(1).median()) ** 0.5
+            self.on_step(iteration)
+            if point is before:
+                break
+        prior, trouble = f"prior_precision={point.problem.prior:.1e}", ""
+        if astray:
+            trouble = f"the ELBO asks for {prior} or beyond, as when labels ignore the features; give one"
+        elif width > WIDEST:
+            trouble = f"separable labels: the logits have a standard deviation of {width:.0f} under {prior}; raise it"
+        elif step >= self.tol:
+            trouble = (
+                f"not converged in {iteration} iterations: the last step was {step:.1e}, not below tol={self.tol:.1e}; "
+                "raise max_iter or prior_precision, or standardise the features"
+            )
+        return point, iteration, trouble
+
+    def search(self, here: Point, direction: Tensor, hessian: Covariance, rho: float) -> tuple[Point, float]:
+        """The point at the first of ρ, ρ/2, ρ/4, … that lowers the objective, and that ρ; (here, 0) if none does.
+
+        The objective may rise by its rounding error, and by the error of averages over points.
+        """
+        scale = float(here.expected.log_partition.abs().sum()) + abs(here.objective)
+        slack = 8 * torch.finfo(here.theta.dtype).eps * scale
+        if here.problem.link.vector and here.covariance is not None:
+            slack += SLACK * abs(here.objective)
+        for _ in range(HALVINGS):
+            covariance = here.covariance
+            if self.learn and covariance is not None:
+                covariance = self.structure(torch.lerp(covariance.precision, hessian.precision, rho))  # eq:von
+            point = self.evaluate(here.problem, here.theta - rho * direction, covariance)
+            if isfinite(point.objective) and point.objective <= here.objective + slack:
+                return point, rho
+            rho /= 2
+        return here, 0.0
+
+
+def improve_prior(point: Point, hessian: Covariance, pace: float) -> tuple[Point, Covariance, float]:
+    """Both under a δ nearer to MacKay's γ/‖θ‖², and how far log δ was off.
+
+    The data determine γ = P − δ tr Σ of the P parameters.
+    """
+    theta, old, covariance = point.theta, point.problem.prior, point.covariance
+    determined = theta.numel() - old * float(hessian.variances().sum())
+    wanted = max(determined, 1e-9) / max(float(theta.square().sum()), 1e-300)
+    missing = log(wanted / old)
+    new = old * exp(min(max(pace * missing, -1.0), 1.0))
+    assert covariance is not None
+    change = covariance.kl_divergence(theta, new) - covariance.kl_divergence(theta, old)
+    moved = replace(point, problem=replace(point.problem, prior=new), objective=point.objective + change)
+    return moved, hessian.shifted(new - old), missing
+
+
+def newton_direction(point: Point, gradient: Tensor, hessian: Covariance) -> Tensor:
+    """H⁻¹g, by conjugate gradients where the structure does not hold all of H.
+
+    There H is softmax-shaped, diag(p) − ppᵀ at p = E[softmax], scaled to the trace of E[A″]. Its gradients sum to zero
+    over the classes, and so must the steps.
+    """
+    scalar = gradient.shape[1] == 1
+    if hessian.matrix or (scalar and not isinstance(hessian, Diagonal)):
+        return hessian.solve(gradient)
+    problem, p, trace = point.problem, point.expected.mean, point.expected.variance.sum(1, keepdim=True)
+    scale = trace / (p * (1 - p)).sum(1, keepdim=True).clamp_min(torch.finfo(p.dtype).tiny)
+    x = direction = torch.zeros_like(gradient)
+    residual, size, first = gradient, inf, 0.0
+    for _ in range(CG_STEPS):
+        z = hessian.solve(residual)
+        if not scalar:
+            z = z - z.mean(1, keepdim=True)
+        previous, size = size, float((residual * z).sum())
+        first = first or size
+        if size <= CG_TOLERANCE**2 * first:
+            break
+        direction = z + (size / previous) * direction
+        f = problem.features @ direction
+        image = problem.gradient(direction, trace * f if scalar else scale * p * (f - (p * f).sum(1, keepdim=True)))
+        length = size / float((direction * image).sum())
+        x, residual = x + length * direction, residual - length * image
+    return x

@@ -9,8 +9,7 @@ device and floating dtype.
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import product
-from math import exp, pi, prod
+from math import exp, pi
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +23,6 @@ from bayesmooth.errors import InputError
 NODES = 32
 WIDE_LOGIT = 1.5  # standard deviation past which a sigmoid is integrated over the logistic variable
 LOGISTIC_STEP = 0.8  # between the points at which the logistic variable is taken, from −25 to 25
-GRID_NODES = 12  # a tensor grid pays from this many nodes per axis
 SAMPLES = 512  # shared points of the softmax
 AT_ONCE = 1 << 18  # drawn logits, which fit the cache
 
@@ -45,10 +43,6 @@ class Link(Protocol):
 
     def variance(self, f: Tensor) -> Tensor:
         """A″(f), the variance of the label: the shape of f, or (…, K, K)."""
-
-    def variance_times(self, f: Tensor, d: Tensor) -> Tensor:
-        """A″(f) d, without a K×K matrix."""
-        return self.variance(f) * d
 
 
 class Bernoulli(Link):
@@ -90,11 +84,6 @@ class Categorical(Link):
         off = torch.eye(f.shape[-1], dtype=torch.bool, device=f.device).logical_not()
         products = p.unsqueeze(-1) * p.unsqueeze(-2) * off
         return torch.diag_embed(products.sum(-1)) - products
-
-    def variance_times(self, f: Tensor, d: Tensor) -> Tensor:
-        """p ∘ (d − pᵀd)."""
-        p = torch.softmax(f, -1)
-        return p * (d - (p * d).sum(-1, keepdim=True))
 
 
 class Gaussian(Link):
@@ -141,15 +130,23 @@ def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
             raise InputError(f"variance {odd}: must be ≥ 0, finite and no NaN")
         # ∂√v/∂v is infinite at 0, where ∂E/∂v = ½E[g″] is not: step off the point
         return (torch.where(cov < eps, cov + eps, cov) if cov.requires_grad else cov).sqrt()
-    diagonal = cov.diagonal(dim1=-2, dim2=-1)
-    # a rounding error's worth on the diagonal, so that singular matrices have a factor too
-    jitter = 4 * cov.shape[-1] * eps * diagonal.amax(-1, keepdim=True) + torch.finfo(cov.dtype).tiny
-    for times in (1, 100, 10_000):  # rounding may cost more than it should
-        root, failed = torch.linalg.cholesky_ex(cov + torch.diag_embed(times * jitter.expand_as(diagonal)))
-        if not bool(failed.any()):
-            factors: Tensor = root
-            return factors
-    raise InputError("covariance with negative, infinite or NaN eigenvalues: must be positive semi-definite")
+    root = cholesky(cov)
+    if root is None:
+        raise InputError("covariance with negative, infinite or NaN eigenvalues: must be positive semi-definite")
+    return root
+
+
+def cholesky(matrix: Tensor) -> Tensor | None:
+    """L with LLᵀ = matrix, which may take a rounding error's worth on its diagonal first; None if that does not do."""
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+    unit = matrix.shape[-1] * torch.finfo(matrix.dtype).eps * diagonal
+    for jitter in (0, 1, 100, 10_000):
+        root, failed = torch.linalg.cholesky_ex(
+            matrix + torch.diag_embed(jitter * unit + torch.finfo(matrix.dtype).tiny)
+        )
+        if not bool(failed.any()) and bool(root.isfinite().all()):
+            return root  # type: ignore[no-any-return]
+    return None
 
 
 @lru_cache(maxsize=64)
@@ -162,18 +159,11 @@ def hermite_rule(nodes: int) -> tuple[list[float], list[float]]:
 
 
 @lru_cache(maxsize=16)
-def gaussian_points(dim: int, samples: int, seed: int) -> tuple[Tensor, Tensor]:
-    """At most `samples` points (S, dim) of N(0, I) and their weights (S,).
+def gaussian_points(dim: int, samples: int, seed: int) -> Tensor:
+    """Points (samples, dim) of N(0, I): scrambled Sobol points under the inverse normal CDF, mirrored.
 
-    A tensor grid where it pays. Else scrambled Sobol points under the inverse normal CDF, mirrored, and whitened if
-    there are enough of them.
+    Where there are enough of them they are whitened.
     """
-    nodes = min(int(samples ** (1 / dim) + 1e-9), 64)
-    if nodes >= GRID_NODES:
-        axis, weights = hermite_rule(nodes)
-        shares = [prod(each) for each in product(weights, repeat=dim)]
-        grid = torch.tensor(list(product(axis, repeat=dim)), dtype=torch.float64, device="cpu")
-        return grid, torch.tensor(shares, dtype=torch.float64, device="cpu")
     sobol = SobolEngine(dim, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
     uniform = sobol.draw(samples // 2, dtype=torch.float64)
     half = torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9))
@@ -181,7 +171,7 @@ def gaussian_points(dim: int, samples: int, seed: int) -> tuple[Tensor, Tensor]:
     if len(points) >= 4 * dim:
         root = torch.linalg.cholesky(points.T @ points / len(points))
         points = torch.linalg.solve_triangular(root, points.T, upper=False).T
-    return points, torch.full((len(points),), 1 / len(points), dtype=torch.float64, device="cpu")
+    return points
 
 
 # ---- the moments of links ----
@@ -249,28 +239,24 @@ def softmax_moments(mean: Tensor, cov: Tensor, samples: int = SAMPLES, seed: int
     pieces = []
     for m, c in zip(torch.split(flat, rows), torch.split(spread, rows), strict=True):
         if own:
-            shape = (samples // 2, *m.shape)
-            half = torch.randn(shape, generator=generator, dtype=m.dtype, device="cpu").to(m.device)
-            points, weights = torch.cat([half, -half]), m.new_full((samples,), 1 / samples)
+            half = torch.randn((samples // 2, *m.shape), generator=generator, dtype=m.dtype, device="cpu").to(m.device)
+            points = torch.cat([half, -half])
         else:
-            points, weights = (x.to(m) for x in gaussian_points(classes, samples, seed))
-            points = points.unsqueeze(1)
-        pieces.append(average_softmax(m, covariance_root(m, c), points, weights))
+            points = gaussian_points(classes, samples, seed).to(m).unsqueeze(1)
+        root, correlated = covariance_root(m, c), c.ndim > m.ndim
+        f = m + (torch.einsum("nij,snj->sni", root, points.expand(-1, len(m), -1)) if correlated else root * points)
+        top = f.detach().amax(-1, keepdim=True)
+        unscaled = torch.exp(f - top)
+        total = unscaled.sum(-1, keepdim=True)
+        p = unscaled / total
+        share = m.new_full((samples,), 1 / samples)  # by it a mean takes half of the time that `mean` does
+        log_partition, expected = (
+            torch.tensordot(share, (top + total.log()).squeeze(-1), 1),
+            torch.tensordot(share, p, 1),
+        )
+        if correlated:
+            variance = torch.diag_embed(expected) - torch.einsum("s,snj,snk->njk", share, p, p)
+        else:
+            variance = expected - torch.tensordot(share, p * p, 1)
+        pieces.append(Moments(log_partition, expected, variance))
     return Moments(*(torch.cat(p).reshape(batch + p[0].shape[1:]) for p in zip(*pieces, strict=True)))
-
-
-def average_softmax(mean: Tensor, root: Tensor, points: Tensor, weights: Tensor) -> Moments:
-    """The weighted average over f = mean + Σ^½ e, e one of the points (S, N or 1, K)."""
-    correlated = root.ndim > mean.ndim
-    shift = torch.einsum("nij,snj->sni", root, points.expand(-1, len(mean), -1)) if correlated else root * points
-    f = mean + shift
-    top = f.detach().amax(-1, keepdim=True)
-    unscaled = torch.exp(f - top)
-    total = unscaled.sum(-1, keepdim=True)
-    p = unscaled / total
-    log_partition = torch.tensordot(weights, (top + total.log()).squeeze(-1), 1)
-    expected = torch.tensordot(weights, p, 1)
-    if correlated:
-        products = torch.einsum("s,snj,snk->njk", weights, p, p)
-        return Moments(log_partition, expected, torch.diag_embed(expected) - products)
-    return Moments(log_partition, expected, expected - torch.tensordot(weights, p * p, 1))

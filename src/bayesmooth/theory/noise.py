@@ -56,7 +56,8 @@ def linearised_noise(mean: Tensor, cov: Tensor, link: Link, seed: int) -> Tensor
 
     The paper drops the minus  (eq:taylor_noise, eq:taylor_noise_nn).
     """
-    return -link.variance_times(mean, gaussian_draw(mean, cov, seed))
+    response, move = link.variance(mean), gaussian_draw(mean, cov, seed)
+    return -(torch.einsum("...ij,...j->...i", response, move) if link.vector else response * move)
 
 
 def linearised_std(mean: Tensor, cov: Tensor, link: Link) -> Tensor:

@@ -1,6 +1,6 @@
 """Generalised linear models: the loss, its Gaussian expectation, the covariance, and the paper's four updates.
 
-The risk is ℓ̄(θ) = Σᵢ wᵢ ℓᵢ(θ) + ½δ‖θ‖² with ℓᵢ = −yᵢᵀfᵢ + A(fᵢ), fᵢ = θᵀφᵢ  (eq:dl, eq:glm_loss), a sum over
+The risk is ℓ̄(θ) = Σᵢ ℓᵢ(θ) + ½δ‖θ‖² with ℓᵢ = −yᵢᵀfᵢ + A(fᵢ), fᵢ = θᵀφᵢ  (eq:dl, eq:glm_loss), a sum over
 examples. Parameters θ are (D, C): one column per class, one column in all for scalar links. Their covariance Σ is held
 as its inverse Λ = Σᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI, in three structures of one shape: `Covariance` couples the parameters of a
 class, `Full` all D·C of them, `Diagonal` none. The steps are pure functions, exactly as printed; `fit_glm` wraps a
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bayesmooth.errors import InputError
-from bayesmooth.theory.links import Link, Moments, moments
+from bayesmooth.theory.links import Link, Moments, cholesky, moments
 
 
 @dataclass(frozen=True)
@@ -48,21 +48,18 @@ class Covariance:
 
     @cached_property
     def inverse_root(self) -> Tensor:
-        """R⁻¹ with Λ = RRᵀ, so that Σ = R⁻ᵀR⁻¹; Λ may take a rounding error's worth on its diagonal first."""
-        size, diagonal = self.precision.shape[-1], self.precision.diagonal(dim1=-2, dim2=-1)
-        if size == 1:
+        """R⁻¹ with Λ = RRᵀ, so that Σ = R⁻ᵀR⁻¹."""
+        if self.precision.shape[-1] == 1:
             return self.precision.rsqrt()
-        unit = size * torch.finfo(diagonal.dtype).eps * diagonal
-        eye = torch.eye(size, dtype=diagonal.dtype, device=diagonal.device)
-        for jitter in (0, 1, 100):
-            root, failed = torch.linalg.cholesky_ex(self.precision + torch.diag_embed(jitter * unit))
-            if not bool(failed.any()) and bool(root.diagonal(dim1=-2, dim2=-1).isfinite().all()):
-                inverse: Tensor = torch.linalg.solve_triangular(root, eye, upper=False)
-                return inverse
-        raise InputError(
-            "the Hessian is singular to working precision: features are collinear, or overflow, and "
-            "the prior is too weak to tell them apart; raise prior_precision or standardise features"
-        )
+        root = cholesky(self.precision)
+        if root is None:
+            raise InputError(
+                "the Hessian is singular to working precision: features are collinear, or overflow, and "
+                "the prior is too weak to tell them apart; raise prior_precision or standardise features"
+            )
+        eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
+        inverse: Tensor = torch.linalg.solve_triangular(root, eye, upper=False)
+        return inverse
 
     def solve(self, g: Tensor) -> Tensor:
         """Σg, both (D, C)."""
@@ -134,25 +131,23 @@ COVARIANCES: dict[str, type[Covariance]] = {"full": Full, "block": Covariance, "
 
 @dataclass(frozen=True)
 class GLMProblem:
-    """Features φ (N, D), labels y (N, C), a link, the prior precision δ, weights (N, 1) or one for all."""
+    """Features φ (N, D), labels y (N, C), a link, the prior precision δ."""
 
     features: Tensor
     labels: Tensor
     link: Link
     prior: float = 1.0
-    weights: Tensor | float = 1.0
 
     def gradient(self, theta: Tensor, errors: Tensor) -> Tensor:
-        """Σᵢ wᵢ φᵢ eᵢᵀ + δθ, where the errors e are predictions less labels  (eq:expected_grad).
+        """Σᵢ φᵢ eᵢᵀ + δθ, where the errors e are predictions less labels  (eq:expected_grad).
 
         Computed as (EᵀΦ)ᵀ: with few errors per example this order is several times faster than ΦᵀE.
         """
-        return ((self.weights * errors).mT.contiguous() @ self.features).mT + self.prior * theta
+        return (errors.mT.contiguous() @ self.features).mT + self.prior * theta
 
     def hessian(self, structure: type[Covariance], curvature: Tensor) -> Covariance:
-        """Σᵢ wᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI, as far as the structure keeps it."""
-        weighted = (self.weights * curvature.flatten(1)).reshape(curvature.shape)
-        return structure.from_curvature(self.features, weighted, self.prior)
+        """Σᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI, as far as the structure keeps it."""
+        return structure.from_curvature(self.features, curvature, self.prior)
 
     def moments(self, theta: Tensor, covariance: Covariance) -> Moments:
         """E[A], E[A′], E[A″] of every example's logits ~ N(θᵀφ, ΦΣΦᵀ)  (eq:qf_newton)."""
