@@ -120,7 +120,7 @@ def audit(
                 "Python with audit_probabilities(path)"
             )
         other = None if against is None else open_other_split(against, source, named, encoder, cache)
-        foreign = None if predicted is None else read_predicted(predicted, opened, source)
+        foreign = None if predicted is None else read_predicted(predicted, named.predicted, opened, source)
         kind, consensus = source.labels.kind, None
         if kind != "class" and foreign is not None:
             raise InputError("predicted: one label per example only; leave it out")
@@ -257,19 +257,15 @@ def read_columns(given: dict[str, Any], predicted: Any = None) -> Columns:
     for name in given:
         if name not in known:
             raise InputError(f"{name}=: no option of this audit; {did_you_mean(name, known)}")
-    return Columns(**given, predicted=list_names(predicted) or None)
+    names = [predicted] if isinstance(predicted, str) else predicted
+    are_names = isinstance(names, list) and len(names) > 0 and isinstance(names[0], str)
+    return Columns(**given, predicted=names if are_names else None)
 
 
-def list_names(values: Any) -> list[str]:
-    """The names of columns, where these are names."""
-    names = [values] if isinstance(values, str) else values
-    return names if isinstance(names, list) and names and isinstance(names[0], str) else []
-
-
-def read_predicted(predicted: Any, opened: Source, source: Source) -> Tensor:
+def read_predicted(predicted: Any, columns: Sequence[str] | None, opened: Source, source: Source) -> Tensor:
     """Another model's probabilities (N, K) of the examples that are left and their classes, from named columns or an
     array that may have the rows without a label."""
-    columns, names = list_names(predicted), list(opened.class_names)
+    names = list(opened.class_names)
     if columns:
         known = () if opened.table is None else opened.table.names
         if unknown := [name for name in columns if name not in known]:
@@ -277,7 +273,7 @@ def read_predicted(predicted: Any, opened: Source, source: Source) -> Tensor:
         cells = [opened.column(name) for name in columns]
         predicted = cells[0] if len(columns) == 1 else list(zip(*cells, strict=True))
         if {*columns} == {*names}:
-            names = columns
+            names = list(columns)
     try:
         rows = np.array([*predicted], np.float64)
     except ValueError:
