@@ -64,7 +64,7 @@ def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor 
     mean, which no turn of the rows changes; then by hash, equal rows by label.
     """
     every, given, classes = torch.arange(len(source), device="cpu"), source.labels.numbers, len(source.class_names)
-    chosen = choose_rows(source)
+    chosen = every if len(source) <= SAMPLE else choose_rows(source)
     rows = read_rows(source, chosen)
     distance = torch.linalg.vector_norm(rows.double() - rows.double().mean(0), dim=1)
     rounded = (distance / distance.max().clamp_min(LARGEST**-1) * DIGITS).round()
@@ -108,10 +108,8 @@ def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor 
 
 
 def choose_rows(source: Source) -> Tensor:
-    """Positions of all rows, or of `SAMPLE` and at least `ROWS_PER_CLASS` of every class, by the rows' hashes."""
+    """Positions of `SAMPLE` rows, and of at least `ROWS_PER_CLASS` of every class, by the rows' hashes."""
     every = torch.arange(len(source), device="cpu")
-    if len(source) <= SAMPLE:
-        return every
     pieces = track(torch.split(every, ROWS_AT_ONCE), description="choosing")
     hashes = torch.cat([hash_rows(read_rows(source, at)) for at in pieces])
     order = torch.from_numpy(np.lexsort((source.labels.numbers, hashes)))

@@ -76,7 +76,8 @@ def to_json(value: object) -> str:
 
 
 def pack(values: Array | None) -> dict[str, str] | None:
-    """An array as {type, data}, the type by the name of JavaScript's view; numbers as small as they can be."""
+    """An array as {type, data}, the type by the name of JavaScript's view: one or two bytes as they are, else floats of
+    four and the smallest whole numbers."""
     if values is None:
         return None
     small = {"f": np.dtype("<f4"), "i": np.min_scalar_type(int(values.max()))}
@@ -113,7 +114,7 @@ def make_payload(audit: Audit) -> dict[str, Any]:
         "digested": source.table is not None and source.table.names_rows,
         "rows": source.meta.get(SHEET_ROW),
         "columns": columns,
-        "texts": choose_texts(audit, shown),
+        "texts": choose_texts(audit, shown) if shown else None,
     }
     of_kinds: dict[str, dict[str, Any]] = {
         "duplicates": {"first": found.duplicate_of},
@@ -125,24 +126,26 @@ def make_payload(audit: Audit) -> dict[str, Any]:
         | {"index": np.flatnonzero(mask).tolist()}
         for kind, mask in found.masks().items()
     }
-    return {
-        "key": hashlib.sha256(to_json(content).encode()).hexdigest()[:16],
-        **content,
-        "quadrants": list(QUADRANTS),
-        "sure": SURE,
-        "findings": {**kinds, "problems": [asdict(problem) for problem in found.problems]},
-        "truth": describe_truth(audit),
-        "notes": audit.summary.get("notes", []),
-        "summary": {key: value for key, value in audit.summary.items() if key != "notes"},
-        "review": review
-        and {
+    reviewed = None
+    if review is not None:
+        reviewed = {
             "asked": review.asked,
             "queue": review.queue.tolist(),
             "drawn": review.drawn[review.queue].tolist(),
             "wrong": [[i, int(wrong)] for i, wrong in review.wrong.items()],
             "traits": {name: pack(column) for name, column in review.traits._asdict().items()},
             **{name: getattr(model, name) for name in model.OF_THE_PAGE},
-        },
+        }
+    return {
+        "key": hashlib.sha256(to_json(content).encode()).hexdigest()[:16],
+        **content,
+        "quadrants": list(QUADRANTS),
+        "sure": SURE,
+        "findings": {**kinds, "problems": [asdict(problem) for problem in found.problems]},
+        "truth": "" if audit.clean is None else describe_truth(audit.contradicted, audit.given != audit.clean),
+        "notes": audit.summary.get("notes", []),
+        "summary": {key: value for key, value in audit.summary.items() if key != "notes"},
+        "review": reviewed,
         "decisions": {"names": DECISIONS, "columns": COLUMNS},
         "clean": write_clean_command(audit),
         "similar": audit.similar and {k: v.tolist() for k, v in audit.similar._asdict().items()},
@@ -165,10 +168,8 @@ def describe_label(audit: Audit) -> dict[str, Any]:
     return label
 
 
-def choose_texts(audit: Audit, columns: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
+def choose_texts(audit: Audit, columns: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The text or table row of every example, as far as TEXTS allows, the most contradicted labels first."""
-    if not columns:
-        return None
     keys = [] if [*columns] == ["text"] else list(columns)
     rows: list[Any] = [list(row) for row in zip(*columns.values(), strict=True)] if keys else list(columns["text"])
     sizes = np.array([len(str(row)) for row in rows])
@@ -176,11 +177,8 @@ def choose_texts(audit: Audit, columns: Mapping[str, Sequence[str]]) -> dict[str
     return {"keys": keys, "rows": [row if i in fits else None for i, row in enumerate(rows)]}
 
 
-def describe_truth(audit: Audit) -> str:
+def describe_truth(flagged: Array, wrong: Array) -> str:
     """Where the true labels are known: how many of the flagged are wrong, and how many were missed."""
-    if audit.clean is None:
-        return ""
-    flagged, wrong = audit.contradicted, audit.given != audit.clean
     both, all_flagged, all_wrong = (int(some.sum()) for some in (flagged & wrong, flagged, wrong))
     share = f" ({format_percent(both / all_flagged)})" if all_flagged else ""
     missed = f"{all_wrong - both:,} of {all_wrong:,} wrong labels were missed"
