@@ -155,11 +155,11 @@ def fit(
         if len(trials) == 1:
             run(trials, PARTS)
             return finish(plan, trials, trials[0])
-        ranked = sort_by(trials, run(trials, FIRST))
+        ranked = run(trials, FIRST)
         best_two, others = ranked[:2], ranked[2:TEACHERS]
         if not (teach and loss is nn.functional.cross_entropy and can_be_predicted(plan)):
-            return finish(plan, trials, sort_by(best_two, run(best_two, PARTS))[0])
-        best, second = sort_by(best_two, run(best_two, SECOND))
+            return finish(plan, trials, run(best_two, PARTS)[0])
+        best, second = run(best_two, SECOND)
         study = partial(learn_predictions, plan, cache(partial(ask_audit, plan, best, validation is None)), quiet=quiet)
         students = []
         if not overfits(plan, best):
@@ -183,24 +183,22 @@ def describe_cost(count: int, epochs: float, steps: int) -> str:
     )
 
 
-def advance_all(plan: Plan, trials: list[Trial], parts: int, *, jobs: int, quiet: bool) -> list[float]:
-    """Train all of them until so many parts are done; their scores."""
+def advance_all(plan: Plan, trials: list[Trial], parts: int, *, jobs: int, quiet: bool) -> list[Trial]:
+    """Train all of them until so many parts are done; the best first."""
     title = f"{len(trials)} runs to {parts / PARTS:.0%}"
     if jobs > 1 and len(trials) > 1:
         threads = max(torch.get_num_threads() // jobs, 1)
         fork = get_context("fork")  # data need not be pickled
         with ProcessPoolExecutor(jobs, fork, torch.set_num_threads, (threads,)) as pool:
-            found = pool.map(partial(advance, plan, parts), trials)
-            return list(progress.track(found, description=title, quiet=quiet))
-    each = plan.steps * parts // PARTS
-    with progress.bar(each * len(trials), description=title, quiet=quiet) as bar:
-        return [advance(plan, parts, trial, partial(_show, bar, i * each)) for i, trial in enumerate(trials)]
-
-
-def sort_by(trials: Sequence[Trial], scores: Sequence[float]) -> list[Trial]:
-    """Best first."""
-    order = sorted(range(len(trials)), key=scores.__getitem__, reverse=True)
-    return [trials[i] for i in order]
+            scores = list(
+                progress.track(pool.map(partial(advance, plan, parts), trials), description=title, quiet=quiet)
+            )
+    else:
+        each = plan.steps * parts // PARTS
+        with progress.bar(each * len(trials), description=title, quiet=quiet) as bar:
+            tells = [lambda steps, before=i * each: bar.update(before + steps) for i in range(len(trials))]
+            scores = [advance(plan, parts, trial, tell) for trial, tell in zip(trials, tells, strict=True)]
+    return [trials[i] for i in sorted(range(len(trials)), key=scores.__getitem__, reverse=True)]
 
 
 # ---- predicted labels ----
@@ -214,12 +212,12 @@ def can_be_predicted(plan: Plan) -> bool:
 def overfits(plan: Plan, trial: Trial) -> bool:
     """Whether its last look is worse than its best one, by more than a standard error of the accuracy."""
     looks = trial.load()["looks"][:SECOND]
-    return bool(looks[-1][0] < max(looks)[0] - standard_error(max(looks)[1], count_held(plan)))
+    return bool(looks[-1][0] < max(looks)[0] - standard_error(max(looks)[1], len(read_held_labels(plan))))
 
 
-def count_held(plan: Plan) -> int:
-    """How many labels are held out."""
-    return sum(len(take_labels(batch)) for batch in plan.held)
+def read_held_labels(plan: Plan) -> Tensor:
+    """The labels that are held out."""
+    return torch.cat([take_labels(batch).cpu() for batch in plan.held])
 
 
 def learn_predictions(
@@ -264,19 +262,16 @@ def average_predictions(plan: Plan, teachers: Sequence[Trial], students: Sequenc
     """Mean probabilities of trials at their best part; where there are students, they have half of the say."""
     means = []
     for trials in (teachers, students):
-        each = [predict(plan, trial, batches) for trial in trials if trial.has_learned]
+        models = (load_best(plan, trial) for trial in trials if trial.has_learned)
+        each = [torch.cat([z.softmax(-1).cpu() for z, _ in read_logits(model, batches)]) for model in models]
         if each:
             means.append(torch.stack(each).mean(0))
     return torch.stack(means).mean(0).clamp_min(1e-9)
 
 
-def predict(plan: Plan, trial: Trial, batches: Any) -> Tensor:
-    """The probabilities of a trial at its best part."""
-    return torch.cat([logits.softmax(-1).cpu() for logits, _ in read_logits(load_best(plan, trial), batches)])
-
-
 def load_best(plan: Plan, trial: Trial) -> nn.Module:
     """The network of a trial at its best part."""
+    torch.manual_seed(plan.seed)
     model = plan.make_model()
     model.load_state_dict(trial.load()["best"]["model"])
     return model
@@ -288,12 +283,8 @@ def choose_last(plan: Plan, given: Trial, predicted: Trial) -> Trial:
     With given labels it is measured at its best of many looks, with predicted ones at its end alone.
     """
     first, second = (max(trial.load()["looks"])[1] for trial in (given, predicted))
-    enough = first - standard_error(first, count_held(plan))
+    enough = first - standard_error(first, len(read_held_labels(plan)))
     return predicted if predicted.has_learned and second >= enough else given
-
-
-def _show(bar: progress.Bar, before: int, steps: int) -> None:
-    bar.update(before + steps)
 
 
 def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:
@@ -302,13 +293,9 @@ def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:
     if (kept := best.load().get("best")) is None:
         tried = ", ".join(str(trial.setting) for trial in trials)
         raise InputError(f"{tried}: training diverged at every setting; lower lr or noise")
-    torch.manual_seed(plan.seed)
-    model = plan.make_model()
-    model.load_state_dict(kept["model"])
     posterior = Posterior(kept["mean"], kept["std"]) if "std" in kept else None
-    found = Fit(model, posterior, best.setting, best.labels, table)
-    labels = torch.cat([take_labels(batch).cpu() for batch in plan.held])
-    warn_if_nothing_is_learned(found.accuracy, labels, f"what was tried:\n{found}")
+    found = Fit(load_best(plan, best), posterior, best.setting, best.labels, table)
+    warn_if_nothing_is_learned(found.accuracy, read_held_labels(plan), f"what was tried:\n{found}")
     return found
 
 

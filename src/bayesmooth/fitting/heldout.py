@@ -12,6 +12,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    StackDataset,
     Subset,
     default_collate,
 )
@@ -151,26 +152,11 @@ def list_indices(loader: Any) -> list[int]:
 # ---- other labels ----
 
 
-class Numbered(Dataset[Any]):
-    """A data set whose items come with their positions."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> tuple[int, Any]:
-        return index, self.dataset[index]
-
-
-def relabel(collate: Callable[[list[Any]], Any], labels: Tensor, numbered: list[tuple[int, Any]]) -> Any:
-    """A batch with other labels. They replace those that `collate` made, whatever the items call theirs."""
-    index, items = map(list, zip(*numbered, strict=True))
-    batch = collate(items)
-    if isinstance(batch, Mapping):
-        return {**batch, "labels": labels[index]}
-    return (batch[0], labels[index], *batch[2:])
+def relabel(collate: Callable[[list[Any]], Any], pairs: list[tuple[Any, Tensor]]) -> Any:
+    """A batch of items with other labels. They replace those that `collate` made, whatever the items call theirs."""
+    items, labels = zip(*pairs, strict=True)
+    batch, new = collate(list(items)), torch.stack(labels)
+    return {**batch, "labels": new} if isinstance(batch, Mapping) else (batch[0], new, *batch[2:])
 
 
 def read_in_order(loader: Any) -> Any:
@@ -199,5 +185,5 @@ def replace_labels(loader: Any, labels: Tensor) -> Any:
     if isinstance(loader, Batches):
         return Batches(loader.dataset[0], labels, batch_size=loader.batch_size)
     same = {name: getattr(loader, name) for name in (*SAME, "sampler", "drop_last")}
-    same["collate_fn"] = partial(relabel, loader.collate_fn, labels)
-    return DataLoader(Numbered(loader.dataset), **same)
+    same["collate_fn"] = partial(relabel, loader.collate_fn)
+    return DataLoader(StackDataset(loader.dataset, labels), **same)  # type: ignore[arg-type]

@@ -57,10 +57,12 @@ def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps
     1.0
     """
     rows = add_bias(inputs)
-    (every, all_right), (some, some_right) = leave_out(inputs, labels, classes, steps)
+    tried = leave_out(inputs, labels, classes, steps)
+    best = [max(range(len(PRECISIONS)), key=lambda i: measure(each[i], labels)) for each in tried]
+    all_right, some_right = (each[i].argmax(1) == labels for each, i in zip(tried, best, strict=True))
     gained, lost = int((some_right & ~all_right).sum()), int((all_right & ~some_right).sum())
     drop = gained - lost > math.sqrt(gained + lost)
-    precision, logits = some if drop else every
+    precision, logits = PRECISIONS[best[drop]], tried[int(drop), best[drop]]
     kept = ~find_contradicted(inputs, labels, classes) if drop else torch.ones_like(labels, dtype=torch.bool)
     accuracy, gain = measure(logits[held], labels[held])
     weights = minimise(rows[kept], labels[kept], precision, rows.new_zeros(rows.shape[1], classes), steps)
@@ -76,12 +78,8 @@ def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps
     return Linear(model, Posterior(mean, spreads), precision, accuracy, -gain, int(held.sum()), kept)
 
 
-Choice = tuple[tuple[float, Tensor], Tensor]
-"""A precision with the logits (N, K) of left-out rows, and which of these are right."""
-
-
-def leave_out(inputs: Tensor, labels: Tensor, classes: int, steps: int) -> tuple[Choice, Choice]:
-    """The choice for models of all labels, and for models of those that are not contradicted."""
+def leave_out(inputs: Tensor, labels: Tensor, classes: int, steps: int) -> Tensor:
+    """Logits (2, P, N, K) of left-out rows, by precision: of models of all labels, and of those not contradicted."""
     rows = add_bias(inputs)
     tried = rows.new_zeros(2, len(PRECISIONS), len(rows), classes)
     fold = torch.arange(len(rows), device=rows.device) % FOLDS
@@ -93,11 +91,7 @@ def leave_out(inputs: Tensor, labels: Tensor, classes: int, steps: int) -> tuple
             for i in reversed(range(len(PRECISIONS))):  # each starts where a stronger prior ended
                 weights = minimise(rows[index], labels[index], PRECISIONS[i], weights, steps)
                 logits[i, out] = rows[out] @ weights
-    choices = []
-    for logits in tried:
-        best = max(range(len(PRECISIONS)), key=lambda i: measure(logits[i], labels))
-        choices.append(((PRECISIONS[best], logits[best]), logits[best].argmax(1) == labels))
-    return choices[0], choices[1]
+    return tried
 
 
 def measure(logits: Tensor, labels: Tensor) -> tuple[float, float]:
