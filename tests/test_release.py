@@ -2,9 +2,9 @@
 
 import ast
 import importlib.metadata
-import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -57,18 +57,15 @@ def test_addresses_of_the_project_stand_in_pyproject_and_the_site_agrees():
 
 
 def test_links_of_the_readme_are_absolute_on_pypi():
-    spec = importlib.util.spec_from_file_location("setup_script", ROOT / "setup.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    text = script.absolute_links((ROOT / "README.md").read_text("utf-8"))
+    absolute_links = runpy.run_path(str(ROOT / "setup.py"))["absolute_links"]
+    text = absolute_links((ROOT / "README.md").read_text("utf-8"))
     targets = re.findall(r"\]\(([^)]+)\)", text)
     home = PROJECT["urls"]["Homepage"]
     assert len(targets) > 10
     assert all(target.startswith("https://") for target in targets)
-    assert f"![x]({home.replace('github.com', 'raw.githubusercontent.com')}/main/a.png)" == script.absolute_links(
-        "![x](a.png)"
-    )
-    assert script.absolute_links("[x](a.md#b) [y](https://z)") == f"[x]({home}/blob/main/a.md#b) [y](https://z)"
+    raw = home.replace("github.com", "raw.githubusercontent.com")
+    assert absolute_links("![x](a.png)") == f"![x]({raw}/main/a.png)"
+    assert absolute_links("[x](a.md#b) [y](https://z)") == f"[x]({home}/blob/main/a.md#b) [y](https://z)"
 
 
 def test_the_site_builds_and_every_public_name_is_in_the_reference(tmp_path):

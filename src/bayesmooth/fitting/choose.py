@@ -35,9 +35,8 @@ from torch.optim import AdamW, Optimizer
 from bayesmooth import files, progress
 from bayesmooth.calling import read_logits, take_labels
 from bayesmooth.errors import InputError
-from bayesmooth.fitting.audited import audit_labels
 from bayesmooth.fitting.heldout import join, read_in_order, replace_labels, split_data
-from bayesmooth.fitting.predicted import Audited, predict_labels
+from bayesmooth.fitting.predicted import Audited, audit_labels, predict_labels
 from bayesmooth.fitting.trial import PARTS, Loss, Plan, Setting, Trial, advance, standard_error
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from bayesmooth.fitting.audited import find_contradicted
+from bayesmooth.fitting.predicted import find_contradicted
 from bayesmooth.fitting.trial import standard_error
 from bayesmooth.posterior import Posterior
 

@@ -22,7 +22,7 @@ from bayesmooth.data.source import Kind
 from bayesmooth.data.tables import guard
 from bayesmooth.errors import InputError, require
 from bayesmooth.files import write_atomically
-from bayesmooth.fitting.audited import find_contradicted
+from bayesmooth.fitting.predicted import find_contradicted
 from bayesmooth.posterior import Posterior
 from bayesmooth.train.recipe import FILE, NONE, Recipe, find_builder
 
