@@ -51,20 +51,20 @@ def recipe(tiny):
     return make
 
 
-def test_a_factory_trains_is_evaluated_audited_and_resumed_by_its_name(mine, capsys):
+def test_a_factory_trains_is_audited_and_resumed_by_its_name(mine, capsys):
     (mine / "r.toml").write_text(
         "[data]\nlimit = 60\n[model]\nname = 'mine:make'\nwidth = 5\n"
         "[optimizer]\nname = 'ivon'\nlr = 0.1\nhess_init = 5.0\n[train]\nepochs = 1\n"
     )
     assert main(["train", "r.toml", "--out", "run", "--quiet"]) == 0
     sys.modules.pop("mine")  # another process starts without it
-    for line in (["evaluate", "run"], ["audit", "run", "--quiet"], ["resume", "run", "--quiet"]):
+    for line in (["audit", "run", "--quiet"], ["resume", "run", "--quiet"]):
         assert main(line) == 0
     assert Run.open("run").model()[1].out_features == 5
     (mine / "mine.py").rename(mine / "moved.py")
     sys.modules.pop("mine", None)
     capsys.readouterr()
-    for command in ("evaluate", "audit", "resume"):
+    for command in ("audit", "resume"):
         assert main([command, "run"]) == 2
         assert "'mine:make': cannot be imported: No module named 'mine'" in capsys.readouterr().err
 

@@ -79,7 +79,7 @@ def copied(finished, tmp_path):
     return Run(shutil.copytree(finished.path, tmp_path / "run"), finished.recipe)
 
 
-@pytest.mark.parametrize("command", ["evaluate", "resume"])
+@pytest.mark.parametrize("command", ["audit", "resume"])
 def test_a_comment_in_the_recipe_does_no_harm_and_another_value_is_refused(command, copied):
     place = copied.path / "recipe.toml"
     text = place.read_text()
@@ -90,7 +90,7 @@ def test_a_comment_in_the_recipe_does_no_harm_and_another_value_is_refused(comma
     place.write_text(text.replace("rate = 0.3", "rate = 0.1"))
     run = Run.open(copied.path)
     with pytest.raises(InputError, match=r"rate: 0\.1 → 0\.3|its data have changed"):
-        run.model() if command == "evaluate" else train(run.recipe, run.path, quiet=True)
+        run.audit() if command == "audit" else train(run.recipe, run.path, quiet=True)
 
 
 def test_an_endlessly_nested_recipe_is_an_error_in_a_line(copied):
@@ -116,7 +116,7 @@ def test_a_file_that_holds_something_else_is_named(name, read, copied):
         read(copied)
 
 
-@pytest.mark.parametrize("command", ["evaluate", "audit", "resume"])
+@pytest.mark.parametrize("command", ["audit", "resume"])
 def test_a_run_is_not_measured_on_other_data_and_does_not_go_on_with_them(command, copied, monkeypatch, capsys):
     if command == "resume":
         copied.set_status("running")
@@ -125,7 +125,7 @@ def test_a_run_is_not_measured_on_other_data_and_does_not_go_on_with_them(comman
     assert "its data have changed: labels: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["resume", "evaluate", "compare", "predict"])
+@pytest.mark.parametrize("command", ["resume", "audit", "compare", "predict"])
 def test_a_run_that_may_not_be_read_is_an_error_in_a_line(command, copied, monkeypatch, capsys):
     def refuse(self, *how):
         raise PermissionError(13, "Permission denied", str(self))

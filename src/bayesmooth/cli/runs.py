@@ -1,6 +1,5 @@
-"""`train` and `resume`, `evaluate`, `predict` and `compare`, `recipes`."""
+"""`train` and `resume`, `predict` and `compare`, `recipes`."""
 
-import json
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -19,7 +18,6 @@ SHOWN = 10  # classes of predictions that are counted in the terminal
 
 RUN = option("run", type=Path, help="the run's directory")
 SAVING = option("--save-seconds", type=float, default=300, metavar="S", help="between checkpoints (default: 300)")
-SAMPLES = option("--samples", type=int, default=0, help="to draw from the posterior (default: as in the recipe)")
 
 
 @command(
@@ -106,34 +104,12 @@ def run_recipe(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
     return 0
 
 
-@command(RUN, *DEVICE, SAMPLES, option("--json", action="store_true", help="print JSON"))
-def evaluate(arguments: Namespace) -> int:
-    """Measure a trained model again: accuracy, NLL, Brier, calibration, memorised errors.
-
-    example:
-      bayesmooth evaluate runs/first --samples 64
-    """
-    from bayesmooth.train import Run
-    from bayesmooth.train.compare import format_report
-
-    run = Run.open(arguments.run)
-    if (status := run.status) != "finished":
-        done, epochs = run.checkpoint()["progress"]["epoch"], run.recipe.train.epochs
-        print(
-            f"{run.path}: not finished ({status} after {done} of {epochs} epochs); these are its figures so far",
-            file=sys.stderr,
-        )
-    record = run.evaluate(samples=arguments.samples, device=arguments.device)
-    print(json.dumps(record, indent=2) if arguments.json else format_report(record, run.path))
-    return 0
-
-
 @command(
     RUN,
     option("data", type=Path, help="a file or folder like the one it was trained on"),
     option("--out", type=Path, default=Path("predictions.csv"), help="a .csv (default: predictions.csv)"),
     *DEVICE,
-    SAMPLES,
+    option("--samples", type=int, default=0, help="to draw from the posterior (default: as in the recipe)"),
 )
 def predict(arguments: Namespace) -> int:
     """Predict the classes of new examples with a trained run; they need no labels.

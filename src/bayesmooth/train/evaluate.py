@@ -176,22 +176,14 @@ def statistics_batches(recipe: Recipe, splits: Splits, model: nn.Module) -> list
 
 
 def evaluate(
-    recipe: Recipe,
-    splits: Splits,
-    model: nn.Module,
-    posterior: Posterior | None = None,
-    *,
-    samples: int = 0,
-    **more: Any,
+    recipe: Recipe, splits: Splits, model: nn.Module, posterior: Posterior | None = None, **more: Any
 ) -> dict[str, float]:
     """The figures that a recipe asks for: at the weights as they stand, and averaged over a posterior.
 
     The validation split is scored against its noisy labels. `memorised` is the share of the examples known to be
-    mislabelled on which the model repeats the wrong label. `samples` replaces the recipe's number, `more` goes to
-    `probabilities`.
+    mislabelled on which the model repeats the wrong label. `more` goes to `probabilities`.
     """
-    more |= {"samples": samples or recipe.evaluate.samples}
-    more |= {"seed": recipe.train.seed, "batch_size": recipe.evaluate.batch_size}
+    more |= {"samples": recipe.evaluate.samples, "seed": recipe.train.seed, "batch_size": recipe.evaluate.batch_size}
     record: dict[str, float] = {}
     for name, whose, drawn in [("test", "", None), ("averaged", "averaged.", posterior)]:
         if whose and drawn is None:
