@@ -1,6 +1,6 @@
 """The paper beside the package: its figures and a demo, with recipes, drawings, claims and verdicts."""
 
-from reproduce import comparing, demo, hessians, label_noise, theory
+from reproduce import comparing, demo, label_noise, theory
 from reproduce.study import Study
 
 # In the order in which `reproduce all` runs them: what the paper claims most about comes first.
@@ -17,8 +17,8 @@ STUDIES: dict[str, Study] = {
         label_noise.OLS_COMPARISON,
         comparing.CIFAR100_NOISY,
         comparing.NATURAL_NOISE,
-        hessians.FIXED_COVARIANCE,
-        hessians.HESSIAN_INIT,
+        comparing.FIXED_COVARIANCE,
+        comparing.HESSIAN_INIT,
     )
 }
 

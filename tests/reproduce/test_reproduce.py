@@ -16,10 +16,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.train import Run
 from reproduce import STUDIES
 from reproduce.commands import redraw, run_study
-from reproduce.study import SCALES
 from reproduce.table import make_table, read_table, write_table
-
-FULL = SCALES["full"]
 
 FACTS = {"scale": "smoke", "command": "", "runs": 1, "missing": 0, "seconds": 0}
 
@@ -196,12 +193,6 @@ def test_a_setting_that_would_make_labels_lie_is_refused(elsewhere, name, settin
 def test_a_setting_that_touches_no_label_is_in_every_recipe(elsewhere):
     cells = elsewhere("cifar10-noisy", settings=["train.epochs=3"]).cells()
     assert {cell.recipe.train.epochs for cell in cells} == {3}
-
-
-def test_clothing_without_the_weights_of_imagenet_is_refused(elsewhere):
-    job = elsewhere("natural-noise", scale=FULL)
-    with pytest.raises(InputError, match=r"model\.weights=resnet50\.pth --set model\.new_head=true"):
-        run_study(job, None)
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_any_training(elsewhere, tmp_path):

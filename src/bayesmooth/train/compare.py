@@ -97,16 +97,11 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
     if not panels:
         raise InputError("none of the runs has finished an epoch yet: nothing to draw")
     figure = matplotlib.Figure(figsize=(4.2 * len(panels), 3.6), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, key in zip(axes, panels, strict=True):
+    for axis, key in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         for (name, history), colour in zip(records.items(), cycle(OKABE_ITO.values())):
             points = {record["epoch"]: record[key] for record in history if key in record}
-            style = {"color": colour, "marker": "o" if len(points) < 3 else None}
-            axis.plot(list(points), list(points.values()), label=name, **style)
+            axis.plot(list(points), list(points.values()), color=colour, marker=".", label=name)
         axis.set(title=PANELS[key], xlabel="epoch")
-        axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
-    handles, labels = axes[0].get_legend_handles_labels()
-    columns = max(1, min(len(labels), 120 // (max(map(len, labels)) + 6)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", frameon=False)
     write_atomically(path, partial(figure.savefig, format=path.suffix[1:].lower(), dpi=150))
