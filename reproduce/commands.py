@@ -13,6 +13,7 @@ from bayesmooth.cli.sweeps import make_executor, report_failures
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_json
 from bayesmooth.train import Recipe, Run, override
+from bayesmooth.train.compare import format_table
 from bayesmooth.train.sweep import OVER, Outcome, Processes, sweep
 from reproduce import STUDIES
 from reproduce.datasets import embed_data as embed_data
@@ -114,7 +115,9 @@ def tabulate(job: Job, cells: Sequence[Cell], kept: Finals) -> tuple[Table, Fina
         elif key in kept:
             used[key] = kept[key]
         if key in used:
-            rows.append({**used[key], "data": cell.data, **cell.labels, "hash": key[0]})
+            section = cell.recipe.data
+            name = Path(section.options.get("path", section.name)).stem.removesuffix("-{split}")  # of embeddings, which
+            rows.append({**used[key], "data": name, **cell.labels, "hash": key[0]})
     if job.study.measure is not None:
         return job.study.measure(Finished(finished, job.device, job.scale.noise_samples)), used
     table = make_table(rows)
@@ -221,9 +224,7 @@ def demo(arguments: Namespace) -> int:
     with Processes(arguments.jobs) as executor:
         for name in scale.studies:
             run_study(Job(STUDIES[name], scale, out, out / "runs", command="bayesmooth demo"), executor)
-    rows = summarise_demo(read_table(out / "demo.csv"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(map(str.ljust, row, widths)).rstrip())
+    head, *rows = summarise_demo(read_table(out / "demo.csv"))
+    print(format_table([dict(zip(head, row, strict=True)) for row in rows]))
     print(f"\n{out / 'index.html'}")
     return 0

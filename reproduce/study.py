@@ -46,12 +46,6 @@ class Cell:
     seed: int
 
     @property
-    def data(self) -> str:
-        """The data set; of embeddings, which: the name of their file."""
-        path = self.recipe.data.options.get("path")
-        return Path(path).stem.removesuffix("-{split}") if path else self.recipe.data.name
-
-    @property
     def labels(self) -> dict[str, Any]:
         """What a table and the display call it by."""
         return {key: value for key, value in vars(self).items() if key != "recipe" and value is not None}

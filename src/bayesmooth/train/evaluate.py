@@ -74,19 +74,14 @@ def prepare(recipe: Recipe) -> Splits:
     if data.validation:
         examples, validation = split(examples, data.validation, data.seed)
     if data.audit == "drop":
-        examples = drop_contradicted(examples)
+        rows = examples.batch(torch.arange(len(examples), device="cpu")).flatten(1)
+        wrong = find_contradicted(rows, examples.labels.numbers, examples.num_classes)
+        text = f"{int(wrong.sum()):,} of {len(examples):,} labels are not learned: the audit contradicts them"
+        examples = examples.subset(~wrong).note(Kind.NOT_LEARNED, text)
     if settings.test:
         test = load(data.name, "test", **data.options)
         test = _take(test, settings.test_limit, "[evaluate] test_limit")
     return Splits(examples, validation, test, corruption)
-
-
-def drop_contradicted(examples: Source) -> Source:
-    """The examples whose labels the audit does not contradict."""
-    rows = examples.batch(torch.arange(len(examples), device="cpu")).flatten(1)
-    contradicted = find_contradicted(rows, examples.labels.numbers, examples.num_classes)
-    text = f"{int(contradicted.sum()):,} of {len(examples):,} labels are not learned: the audit contradicts them"
-    return examples.subset(~contradicted).note(Kind.NOT_LEARNED, text)
 
 
 def _take(examples: Source, count: int, setting: str, seed: int | None = None) -> Source:
