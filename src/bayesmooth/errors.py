@@ -40,6 +40,13 @@ def _join(names: list[str], word: str) -> str:
     return f"{', '.join(first)} {word} {last}" if first else last
 
 
+def one_of(name: str, value: str, choices: Iterable[str]) -> str:
+    """The value of an argument, which must be among the choices."""
+    if value not in choices:
+        raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, choices))}; choose one")
+    return value
+
+
 def require(module: str, extra: str) -> Any:
     """Import `module`, which the extra `extra` brings; optional packages load where they are used.
 

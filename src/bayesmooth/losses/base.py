@@ -1,6 +1,5 @@
 """What all losses share, and the two plainest: cross-entropy, by which every other is measured, and label smoothing."""
 
-from collections.abc import Iterable
 from math import inf
 from typing import Any, ClassVar, Literal
 
@@ -8,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, one_of
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -177,11 +176,4 @@ def within(name: str, value: float, way_out: str, low: float = 0.0, high: float 
     """The value of an option, which must lie in [low, high]."""
     if not low <= value <= high:
         raise InputError(f"{name}={value}: must be in [{low:g}, {high:g}]; {way_out}")
-    return value
-
-
-def one_of(name: str, value: str, choices: Iterable[str]) -> str:
-    """The value of an option, which must be among the choices."""
-    if value not in choices:
-        raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, choices))}; choose one")
     return value

@@ -7,7 +7,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayesmooth.losses.base import Loss, Reduction, dot, one_of, pick, within
+from bayesmooth.errors import one_of
+from bayesmooth.losses.base import Loss, Reduction, dot, pick, within
 
 
 class OnlineLabelSmoothing(Loss):

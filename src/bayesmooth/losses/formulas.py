@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesmooth.errors import InputError
-from bayesmooth.losses.base import Loss, Reduction, dot, one_of, pick, within
+from bayesmooth.errors import InputError, one_of
+from bayesmooth.losses.base import Loss, Reduction, dot, pick, within
 
 EPS = 1e-12  # inside the square root, whose slope at 0 is infinite
 BETAS = {"soft": 0.95, "hard": 0.8}  # of bootstrapping: the authors'

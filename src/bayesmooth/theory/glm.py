@@ -5,7 +5,7 @@ are halved, and that the mean moves by the direction of the whole Hessian where 
 parameters: it reaches the fixed point of eq:von in fewer steps.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp, inf, isfinite, log
 from typing import Any, Literal
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, one_of
 from bayesmooth.theory.links import Bernoulli, Categorical, Gaussian, Link, Moments, moments, softmax_moments
 from bayesmooth.theory.noise import expected_noise
 from bayesmooth.theory.updates import COVARIANCES, Covariance, Diagonal, Full, GLMProblem, moments_at
@@ -120,12 +120,9 @@ def fit_glm(
     >>> fit.mean.round(decimals=2), fit.message
     (tensor([ 1.0300, -0.1900], dtype=torch.float64), 'converged in 5 iterations')
     """
-    tables: list[Mapping[str, Any]] = [FAMILIES, MAX_ITER, COVARIANCES]
-    for argument, name, table in zip(
-        ("family", "method", "covariance"), (family, method, covariance), tables, strict=True
-    ):
-        if name not in table:
-            raise InputError(f"{argument}={name!r}: must be one of {', '.join(map(repr, table))}")
+    one_of("family", family, FAMILIES)
+    one_of("method", method, MAX_ITER)
+    one_of("covariance", covariance, COVARIANCES)
     automatic = prior_precision == "elbo"
     prior = 1.0 if prior_precision == "elbo" else prior_precision  # 1 until the data say more
     if automatic and method != "von":
@@ -153,11 +150,11 @@ def fit_glm(
         curvature = problem.link.variance(theta[0])
         if curvature.ndim == 2 and not structure.matrix:
             curvature = curvature.diagonal()
-        first = problem.hessian(structure, curvature.expand(len(matrix), *curvature.shape))
+        first = structure.from_curvature(matrix, curvature.expand(len(matrix), *curvature.shape), prior)
     end, iterations, trouble = solver.descend(solver.evaluate(problem, theta, first))
     posterior = end.covariance
     if posterior is None:  # Laplace's
-        posterior = problem.hessian(structure, end.expected.variance)
+        posterior = structure.from_curvature(matrix, end.expected.variance, prior)
         end = solver.evaluate(problem, end.theta, posterior)
     message = trouble or f"converged in {iterations} iterations"
     prior = end.problem.prior
@@ -265,12 +262,13 @@ class Solver:
         missing, pace, astray, width = 0.0, 1.0, False, 0.0
         while iteration < self.max_iter and step >= self.tol and not astray and width <= WIDEST:
             iteration += 1
-            hessian = point.problem.hessian(self.structure, point.expected.variance)
+            problem = point.problem
+            hessian = self.structure.from_curvature(problem.features, point.expected.variance, problem.prior)
             if self.choose_prior:
                 last = missing
                 point, hessian, missing = improve_prior(point, hessian, pace)
                 pace = min(1.3 * pace, 3.0) if missing * last > 0 else pace / 2  # it creeps, or swings
-            gradient = point.problem.gradient(point.theta, point.expected.mean - point.problem.labels)
+            gradient = point.problem.gradient(point.theta, point.expected.mean - problem.labels)
             direction = newton_direction(point, gradient, hessian)
             before, longest = point, min(2 * rho, LONGEST if self.learn else 1.0)
             point, rho = self.search(point, direction, hessian, longest)

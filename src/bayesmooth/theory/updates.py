@@ -145,10 +145,6 @@ class GLMProblem:
         """
         return (errors.mT.contiguous() @ self.features).mT + self.prior * theta
 
-    def hessian(self, structure: type[Covariance], curvature: Tensor) -> Covariance:
-        """Σᵢ A″ᵢ ⊗ φᵢφᵢᵀ + δI, as far as the structure keeps it."""
-        return structure.from_curvature(self.features, curvature, self.prior)
-
     def moments(self, theta: Tensor, covariance: Covariance) -> Moments:
         """E[A], E[A′], E[A″] of every example's logits ~ N(θᵀφ, ΦΣΦᵀ)  (eq:qf_newton)."""
         return moments(self.link, self.features @ theta, covariance.logit_covariance(self.features))
@@ -170,7 +166,7 @@ def gd_step(problem: GLMProblem, theta: Tensor, rho: float) -> Tensor:
 def newton_step(problem: GLMProblem, theta: Tensor, structure: type[Covariance], rho: float = 1.0) -> Tensor:
     """θ − ρ[∇²ℓ̄(θ)]⁻¹∇ℓ̄(θ)  (eq:newton)."""
     here = moments_at(problem.link, problem.features @ theta, structure.matrix)
-    hessian = problem.hessian(structure, here.variance)
+    hessian = structure.from_curvature(problem.features, here.variance, problem.prior)
     return theta - rho * hessian.solve(problem.gradient(theta, here.mean - problem.labels))
 
 
@@ -183,6 +179,6 @@ def variational_gd_step(problem: GLMProblem, theta: Tensor, covariance: Covarian
 def von_step(problem: GLMProblem, theta: Tensor, covariance: Covariance, rho: float = 1.0) -> tuple[Tensor, Covariance]:
     """Λ ← (1−ρ)Λ + ρE_q[∇²ℓ̄], then θ ← θ − ρΛ⁻¹E_q[∇ℓ̄]  (eq:von)."""
     expected = problem.moments(theta, covariance)
-    hessian = problem.hessian(type(covariance), expected.variance)
+    hessian = covariance.from_curvature(problem.features, expected.variance, problem.prior)
     updated = type(covariance)(torch.lerp(covariance.precision, hessian.precision, rho))
     return theta - rho * updated.solve(problem.gradient(theta, expected.mean - problem.labels)), updated
