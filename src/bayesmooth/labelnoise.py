@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import length_hint
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -150,15 +150,16 @@ def label_noise(
                     logits = read_logits(inputs, draw)
                 yield logits
 
-        for chunk in read_chunks(_read_batches(data, batch_size), lambda batch: batch.inputs):
-            placed = [move_inputs(batch.inputs, model) for batch in chunk]
+        for chunk in read_chunks(_read_batches(data, batch_size), lambda batch: batch[0]):
+            inputs, labels, positions = zip(*chunk, strict=True)
+            placed = [move_inputs(each, model) for each in inputs]
             logits = read_logits(placed, None)
             columns = {"logits": logits} | _average(logits, read_draws(placed), samples)
             if linearised:
                 use_statistics(None)
-                columns |= _linearise(model, posterior, placed, logits, linearised, seed)
-            columns["index"] = torch.cat([batch.position for batch in chunk])
-            if labels := [batch.labels for batch in chunk if batch.labels is not None]:
+                columns |= _linearise(model, posterior, placed, linearised, seed)
+            columns["index"] = torch.cat(positions)
+            if labels[0] is not None:
                 columns["label"] = torch.cat(labels)
             parts.append({name: column.cpu() for name, column in columns.items()})
     if not parts:
@@ -188,37 +189,28 @@ def smoothed_labels_by_class(
 # ---- the data as batches ----
 
 
-class Batch(NamedTuple):
-    """Some examples, with their positions in the data."""
-
-    inputs: Inputs
-    labels: Tensor | None
-    position: Tensor
-
-
 def _has_rows(data: Any) -> bool:
     """Whether it gives its inputs by position: a tensor, or a `Source`."""
     return isinstance(data, Tensor) or hasattr(data, "batch")
 
 
-def _read_batches(data: Any, batch_size: int) -> Iterator[Batch]:
-    """Any data as batches with positions."""
+def _read_batches(data: Any, batch_size: int) -> Iterator[tuple[Inputs, Tensor | None, Tensor]]:
+    """Any data as batches of inputs, labels, and positions in the data."""
     if _has_rows(data):
         labels = getattr(data, "labels", None)
         take = data.__getitem__ if isinstance(data, Tensor) else data.batch
         for index in torch.split(torch.arange(len(data), device="cpu"), batch_size):
-            yield Batch(take(index), None if labels is None else labels[index], index)
+            yield take(index), None if labels is None else labels[index], index
         return
     start = 0
     for batch in data:
         own = take_labels(batch)
         if own.is_floating_point() or own.is_complex():
             raise InputError(f"labels are {own.dtype}: must be whole numbers, the classes")
-        position = torch.arange(start, start + len(own), device="cpu")
-        if not isinstance(batch, Mapping) and len(batch) > 2:
-            position = batch[2].cpu()
+        given = not isinstance(batch, Mapping) and len(batch) > 2
+        position = batch[2].cpu() if given else torch.arange(start, start + len(own), device="cpu")
         start += len(own)
-        yield Batch(take_inputs(batch), own.cpu().long(), position)
+        yield take_inputs(batch), own.cpu().long(), position
 
 
 # ---- draws over the data ----
@@ -232,7 +224,7 @@ def _average(logits: Tensor, draws: Iterable[Tensor], samples: int) -> dict[str,
     for number, drawn in enumerate(draws):
         # differences to the mean are summed: in float32 a sum of probabilities would lose ε
         difference = probs - drawn.softmax(-1)
-        sampled = difference if number == 0 else sampled
+        sampled = sampled if number else difference
         noise += difference
         shift += drawn - logits
         square += (drawn - logits).square()
@@ -247,11 +239,10 @@ def _average(logits: Tensor, draws: Iterable[Tensor], samples: int) -> dict[str,
 
 
 def _linearise(
-    model: nn.Module, posterior: Posterior, inputs: list[Inputs], logits: Tensor, draws: int, seed: int
+    model: nn.Module, posterior: Posterior, inputs: list[Inputs], draws: int, seed: int
 ) -> dict[str, Tensor]:
     """−A″(f) ∇f σe by forward-mode differentiation, with the e of `Posterior.sample`; its rms over draws."""
-    first, square = torch.zeros_like(logits), torch.zeros_like(logits)
-    parts: list[Inputs] = []
+    parts, first, squares = list[Inputs](), list[Tensor](), list[Tensor]()
     for x in inputs:
         pictures = isinstance(x, Tensor) and x.ndim > 2
         parts.extend(torch.split(x, max(PIECE // x[0].nbytes, 1)) if pictures else [x])  # type: ignore[arg-type, index]
@@ -259,30 +250,28 @@ def _linearise(
         numbers = range(start, min(start + TOGETHER, draws))
         moves = [posterior.deviations(model, number, seed=seed) for number in numbers]
         tangents = {name: torch.stack([move[name] for move in moves]) for name in moves[0]}
-        slopes = torch.cat([_slopes(model, posterior, x, tangents) for x in parts], 1)
-        p = logits.softmax(-1)
-        noises = p * ((p * slopes).sum(-1, keepdim=True) - slopes)
-        first = noises[0] if start == 0 else first
-        square += noises.square().sum(0)
-    return {"linearised": first, "linearised_std": (square / draws).sqrt()}
+        noises = -torch.cat([_differentiate(model, posterior, x, tangents) for x in parts], 1)
+        first.append(noises[0])
+        squares.append(noises.square().sum(0))
+    return {"linearised": first[0], "linearised_std": (torch.stack(squares).sum(0) / draws).sqrt()}
 
 
-def _slopes(model: nn.Module, posterior: Posterior, inputs: Inputs, tangents: dict[str, Tensor]) -> Tensor:
-    """∇f·tangent of every tangent (T, B, K), at the weights that the model has now."""
+def _differentiate(model: nn.Module, posterior: Posterior, inputs: Inputs, tangents: dict[str, Tensor]) -> Tensor:
+    """∇softmax(f)·tangent of every tangent (T, B, K), at the weights that the model has now."""
     called: dict[Tensor, str] = {param: name for name, param in model.named_parameters()}
     targets = posterior.targets(model)
     mean = {called[param]: param.detach() for param in targets.values()}
     given = ((inputs,), {}) if isinstance(inputs, Tensor) else ((), dict(inputs))
 
-    def logits(weights: dict[str, Tensor]) -> Tensor:
-        return take_logits(torch.func.functional_call(model, weights, *given))
+    def predict(weights: dict[str, Tensor]) -> Tensor:
+        return take_logits(torch.func.functional_call(model, weights, *given)).float().softmax(-1)
 
-    def slope(tangent: dict[str, Tensor]) -> Tensor:
+    def differentiate(tangent: dict[str, Tensor]) -> Tensor:
         named = {called[targets[name]]: move for name, move in tangent.items()}
-        out: Tensor = torch.func.jvp(logits, (mean,), (named,))[1]
+        out: Tensor = torch.func.jvp(predict, (mean,), (named,))[1]
         return out
 
     with warnings.catch_warnings():  # torch's own rules for forward mode use what it deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
-        slopes: Tensor = torch.func.vmap(slope)(tangents)
+        slopes: Tensor = torch.func.vmap(differentiate)(tangents)
     return slopes
