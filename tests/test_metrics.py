@@ -93,12 +93,12 @@ LABELS = torch.tensor([0, 1])
 @pytest.mark.parametrize(
     ("probs", "labels", "message"),
     [
-        (GOOD[:0], LABELS[:0], "is empty"),
+        (GOOD[:0], LABELS[:0], "must be examples × classes, at least one"),
         (GOOD, LABELS[:1], "must be 2 integers"),
         (GOOD, LABELS.float(), "must be 2 integers"),
         (GOOD, LABELS + 1, "labels from 1 to 2: must lie in 0 … 1"),
         (GOOD, LABELS - 1, "labels from -1 to 0"),
-        (GOOD * torch.nan, LABELS, "4 of 4 values are NaN"),
+        (GOOD * torch.nan, LABELS, r"probs\[0\] = \[nan, nan\]…, sum nan: must be"),
         (GOOD * 2, LABELS, "sum to one; pass logits.softmax"),
         (torch.tensor([[1.5, -0.5], [0, 1]]), LABELS, "must be ≥ 0"),
         (GOOD[0], LABELS, "must be examples × classes"),

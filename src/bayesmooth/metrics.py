@@ -54,7 +54,7 @@ def brier(probs: Any, labels: Any) -> float:
     """
     probs, labels = _predictions(probs, labels)
     # Σ_k (p_k − y_k)² = Σ_k p_k² − 2 p_y + 1, with no N×K one-hot
-    given = probs.gather(1, labels[:, None]).squeeze(1)
+    given = probs.gather(1, labels[:, None])[:, 0]
     return float(((probs**2).sum(1) - 2 * given + 1).mean())
 
 
@@ -98,28 +98,22 @@ def reliability(probs: Any, labels: Any, bins: int = 15, adaptive: bool = False)
 def _predictions(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
     """N×K probabilities in float64 and N labels, or an error that says what is wrong."""
     probs = torch.as_tensor(probs, dtype=torch.float64, device="cpu").detach()
-    if not probs.numel():
-        raise InputError(f"probs of shape {tuple(probs.shape)}: is empty; give at least one row")
-    if missing := int(probs.isnan().sum()):
-        raise InputError(f"probs: {missing} of {probs.numel()} values are NaN")
-    if probs.ndim != 2:
-        raise InputError(f"probs of shape {tuple(probs.shape)}: must be examples × classes")
+    labels = torch.as_tensor(labels, device="cpu").detach()
+    if probs.ndim != 2 or not probs.numel():
+        raise InputError(f"probs of shape {tuple(probs.shape)}: must be examples × classes, at least one of each")
     sums = probs.sum(1)
-    off = ((sums - 1).abs() > SUM_TOLERANCE) | (probs < 0).any(1)
+    off = ~((sums - 1).abs() <= SUM_TOLERANCE) | (probs < 0).any(1)  # NaN is off too
     if off.any():
         row = int(off.nonzero()[0])
         raise InputError(
             f"probs[{row}] = {[round(float(p), 4) for p in probs[row, :5]]}…, sum {sums[row]:.4g}: "
             "must be ≥ 0 and sum to one; pass logits.softmax(-1)"
         )
-    labels = torch.as_tensor(labels, device="cpu").detach()
     if labels.shape != probs.shape[:1] or labels.is_floating_point() or labels.is_complex():
         raise InputError(
-            f"labels of shape {tuple(labels.shape)}, {labels.dtype}: "
-            f"must be {len(probs)} integers, one per row of probs"
+            f"labels of shape {tuple(labels.shape)}, {labels.dtype}: must be {len(probs)} integers, one per row"
         )
-    classes = probs.shape[1]
-    if not ((labels >= 0) & (labels < classes)).all():
-        first, last = int(labels.min()), int(labels.max())
-        raise InputError(f"labels from {first} to {last}: must lie in 0 … {classes - 1}")
+    first, last = int(labels.min()), int(labels.max())
+    if first < 0 or last >= probs.shape[1]:
+        raise InputError(f"labels from {first} to {last}: must lie in 0 … {probs.shape[1] - 1}")
     return probs, labels.long()

@@ -159,27 +159,15 @@ class Block(nn.Module):
         return self.relu(out + (x if self.downsample is None else self.downsample(x)))  # type: ignore[no-any-return]
 
 
-def make_basic(n_in: int, width: int, stride: int) -> Block:
-    """Two 3 × 3 convolutions."""
-    return Block(n_in, (width, 3, stride), (width, 3, 1))
-
-
-def make_bottleneck(n_in: int, width: int, stride: int) -> Block:
-    """1 × 1, 3 × 3 (with the stride), 1 × 1 to four times the width."""
-    return Block(n_in, (width, 1, 1), (width, 3, stride), (4 * width, 1, 1))
-
-
 class ResNet(nn.Module):
-    """A stem, stages of residual blocks that halve the picture from the second on, a linear head."""
+    """A stem, stages of residual blocks that halve the picture from the second on, a linear head.
+
+    A block is two 3 × 3 convolutions; a `large` network, for pictures of 224 × 224, has blocks of 1 × 1, 3 × 3 and
+    1 × 1 to four times the width, and a stem that halves the picture twice.
+    """
 
     def __init__(
-        self,
-        make_block: Callable[[int, int, int], Block],
-        blocks: Sequence[int],
-        widths: Sequence[int],
-        num_classes: int,
-        channels: int,
-        large: bool = False,
+        self, blocks: Sequence[int], widths: Sequence[int], num_classes: int, channels: int, large: bool = False
     ) -> None:
         super().__init__()
         self.conv1 = make_conv(channels, widths[0], 7, 2) if large else make_conv(channels, widths[0], 3)
@@ -188,10 +176,13 @@ class ResNet(nn.Module):
         self.stages = [f"layer{i}" for i in range(1, len(widths) + 1)]
         n_in = widths[0]
         for i, (stage, count, width) in enumerate(zip(self.stages, blocks, widths, strict=True)):
-            first = make_block(n_in, width, 2 if i else 1)
-            n_in = first.n_out
-            rest = [make_block(n_in, width, 1) for _ in range(count - 1)]
-            self.add_module(stage, nn.Sequential(first, *rest))
+            made: list[nn.Module] = []
+            for stride in (2 if i else 1, *[1] * (count - 1)):
+                small = ((width, 3, stride), (width, 3, 1))
+                block = Block(n_in, *(((width, 1, 1), (width, 3, stride), (4 * width, 1, 1)) if large else small))
+                made.append(block)
+                n_in = block.n_out
+            self.add_module(stage, nn.Sequential(*made))
         self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(n_in, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -217,7 +208,7 @@ def resnet_small(
     if len(widths) != len(blocks) or not widths or min(*widths, *blocks) < 1:
         raise InputError(f"widths={list(widths)}, blocks={list(blocks)}: give one of each per stage, all ≥ 1")
     with weights_from(seed):
-        return ResNet(make_basic, blocks, widths, num_classes, input_shape[0])
+        return ResNet(blocks, widths, num_classes, input_shape[0])
 
 
 def resnet18(num_classes: int = 10, *, input_shape: Sequence[int] = (3, 32, 32), seed: int = 0) -> nn.Module:
@@ -233,7 +224,7 @@ def resnet34(num_classes: int = 10, *, input_shape: Sequence[int] = (3, 32, 32),
 def resnet50(num_classes: int = 1000, *, input_shape: Sequence[int] = (3, 224, 224), seed: int = 0) -> nn.Module:
     """ResNet-50 for pictures of 224 × 224."""
     with weights_from(seed):
-        return ResNet(make_bottleneck, (3, 4, 6, 3), WIDTHS, num_classes, input_shape[0], large=True)
+        return ResNet((3, 4, 6, 3), WIDTHS, num_classes, input_shape[0], large=True)
 
 
 # ---- weights from a file ----
