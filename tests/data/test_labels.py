@@ -102,7 +102,7 @@ def test_only_decided_pairs_change_and_all_else_stays_to_the_byte(
     assert [p.name for p in folder.iterdir() if p.is_dir()] == []
 
 
-def test_new_tags_follow_the_old_ones_in_the_way_of_the_column(tmp_path: Path) -> None:
+def test_a_changed_set_is_written_in_the_order_of_the_tags_and_the_way_of_the_column(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("id,tags\na,dog; beach\nb,\nc,beach\n")
     decisions = tmp_path / "d.csv"
@@ -111,7 +111,7 @@ def test_new_tags_follow_the_old_ones_in_the_way_of_the_column(tmp_path: Path) -
     )
     names = ("night", "dog", "beach")
     clean(path, decisions, tmp_path / "o.csv", label="tags", separator=";", class_names=names)
-    assert (tmp_path / "o.csv").read_text() == "id,tags\na,beach; night\nb,night; dog\nc,\n"
+    assert (tmp_path / "o.csv").read_text() == "id,tags\na,night; beach\nb,night; dog\nc,\n"
 
 
 def test_parquet_columns_keep_their_types(tmp_path: Path) -> None:

@@ -29,24 +29,25 @@ USUAL = (*LABELS, *EMBEDDINGS, *PREDICTED, "clean_labels", "ids", "texts", "imag
 
 def read_arrays(rows: Any, labels: Any, columns: Columns, predicted: bool = False) -> Table:
     """Rows N × D, texts or pictures, and one label each: a class, a set of tags, or 0 and 1 for each of T tags."""
-    columns = replace(columns, label=None, id=None)
-    table = Table("arrays", columns, {}, 0, given=labels if isinstance(labels, Labels) else None, is_chosen=True)
-    items = _list_items(rows)
+    table = Table("arrays", replace(columns, label=None, id=None), {}, 0, parts={})
+    items: Any = _list_items(rows)
     if items and isinstance(items[0], str):
-        table.meta, table.count = {"text": [as_text(text) for text in items]}, len(items)
+        table.parts = {"meta": {"text": [as_text(text) for text in items]}}
     elif items and (isinstance(items[0], Path) or is_picture(items[0])):
         files = [str(item) if isinstance(item, Path) else as_png(item) for item in items]
-        table.pictures, table.count = ImageFiles(Path(), files, SHOWN_SIZE), len(files)
+        table.parts = {"pictures": ImageFiles(Path(), files, SHOWN_SIZE)}
     else:
-        tensor = as_tensor(rows, "the rows")
-        if tensor.ndim == 4 or (tensor.ndim == 3 and tensor.dtype == torch.uint8):
-            table.pictures = as_pictures(tensor)
-        elif tensor.ndim != 2 or not len(tensor):
-            raise InputError(f"rows of shape {tuple(tensor.shape)}: must be N × D, N ≥ 1")
+        items = as_tensor(rows, "the rows")
+        if items.ndim == 4 or (items.ndim == 3 and items.dtype == torch.uint8):
+            table.parts = {"pictures": as_pictures(items)}
+        elif items.ndim != 2 or not len(items):
+            raise InputError(f"rows of shape {tuple(items.shape)}: must be N × D, N ≥ 1")
         else:
-            table.inputs = tensor
-        table.count = len(tensor)
-    if table.given is None and not _take_tags(table, labels):
+            table.parts = {"inputs": items}
+    table.count = len(items)
+    if isinstance(labels, Labels):
+        table.given = labels
+    elif not _take_tags(table, labels):
         _take_classes(table, labels, rows, predicted)
     for cells in table.cells.values():
         if len(cells) != table.count:
@@ -67,7 +68,7 @@ def _take_classes(table: Table, labels: Any, rows: Any, predicted: bool) -> None
     if given.ndim != 1:
         raise InputError(f"labels of shape {given.shape}: must be one per row, ({table.count},)")
     whole, table.cells = given.dtype.kind in "iu", {"labels": given}
-    if predicted and not names and table.inputs is not None:
+    if predicted and not names and table.parts and "inputs" in table.parts:
         heads = tuple(map(str, getattr(rows, "columns", ())))
         if whole:
             names = tuple(map(str, range(np.shape(rows)[1])))
@@ -140,15 +141,10 @@ def read_torch(what: Any, columns: Columns) -> Table:
     pairs = [*data] if isinstance(data, IterableDataset) else [data[i] for i in range(len(data))]
     if not pairs or not all(isinstance(pair, list | tuple) and len(pair) > 1 for pair in pairs):
         raise InputError(f"{type(data).__name__}: its items must be pairs (x, y), and there must be some")
-    names = getattr(data, "classes", None)
-    if columns.class_names is None and isinstance(names, list | tuple):
-        columns = replace(columns, class_names=tuple(map(str, names)))
+    if columns.class_names is None and hasattr(data, "classes"):
+        columns = replace(columns, class_names=tuple(map(str, data.classes)))
     inputs: Any = [pair[0] for pair in pairs]
-    if not isinstance(inputs[0], str) and not is_picture(inputs[0]):
-        try:
-            inputs = torch.stack([as_tensor(x, "an input") for x in inputs])
-        except RuntimeError:
-            raise InputError(f"{type(data).__name__}: its inputs have several shapes; give them one") from None
+    inputs = torch.stack(inputs) if isinstance(inputs[0], Tensor) else inputs
     return read_arrays(inputs, [y.item() if hasattr(y, "item") else y for _, y, *_ in pairs], columns)
 
 
@@ -198,33 +194,28 @@ def open_npz(path: Path, columns: Columns) -> Table:
     if usual is not None and usual in (columns.label, *LABELS) and arrays[usual].ndim != 1:
         raise InputError(f"{path}: {usual} of shape {arrays[usual].shape}: must be N labels")
     count = 0 if usual is None else len(arrays[usual])
-    table = Table(str(path), columns, arrays, count, path=path, folder=path.parent, is_chosen=True)
+    parts: dict[str, Any] = {"meta": {}}
+    table = Table(str(path), columns, arrays, count, path=path, parts=parts)
     table.write = lambda out, changes, rows: _write_npz(table, out, changes, rows)
     if "class_names" in arrays:
         table.class_names = tuple(_strings(table, "class_names"))
     if "texts" in arrays:
-        table.meta["text"] = _strings(table, "texts")
+        parts["meta"]["text"] = _strings(table, "texts")
     if (images := arrays.get("images")) is not None:
         if images.dtype.kind in "US":
-            table.meta["path"] = _strings(table, "images")
-            table.pictures = ImageFiles(path.parent, table.meta["path"], SHOWN_SIZE)
+            parts["meta"]["path"] = _strings(table, "images")
+            parts["pictures"] = ImageFiles(path.parent, parts["meta"]["path"], SHOWN_SIZE)
         else:
             with name_errors(path, "picture"):
-                table.pictures = as_pictures(torch.from_numpy(images))
-    table.inputs, table.predicted = _numbers(table, EMBEDDINGS), _numbers(table, PREDICTED)
-    known = [arrays[name] for name in (*EMBEDDINGS, "texts", "images") if name in arrays]
-    table.known_by = [array for array in known if array.shape[:1] == (table.count,)]
+                parts["pictures"] = as_pictures(torch.from_numpy(images))
+    for part, known in (("inputs", EMBEDDINGS), ("predicted", PREDICTED)):
+        if name := next((name for name in known if name in arrays), None):
+            if arrays[name].ndim != 2 or len(arrays[name]) != count:
+                raise InputError(f"{path}: {name} of shape {arrays[name].shape}: must be {count} × D")
+            parts[part] = as_finite(arrays[name], str(path), name)
+    content = [arrays[name] for name in (*EMBEDDINGS, "texts", "images") if name in arrays]
+    table.known_by = [array for array in content if array.shape[:1] == (table.count,)]
     return table
-
-
-def _numbers(table: Table, names: Sequence[str]) -> Tensor | None:
-    name = next((name for name in names if name in table.cells), None)
-    if name is None:
-        return None
-    array = table.cells[name]
-    if array.ndim != 2 or len(array) != table.count:
-        raise InputError(f"{table.where}: {name} of shape {array.shape}: must be {table.count} × D")
-    return as_finite(array, table.where, name)
 
 
 def _strings(table: Table, name: str) -> list[str]:
@@ -283,11 +274,12 @@ def open_npy(path: Path, columns: Columns, labels: Path | None, labelled: bool) 
     cells = {"labels": read_npy(labels or path)} if labelled else {}
     if alone and cells["labels"].ndim != 1:
         raise InputError(f"{path}: has no labels; name a .npy of them with labels (--labels)")
-    table = Table(str(path), columns, cells, len(cells["labels"] if rows is None else rows), path=path, is_chosen=True)
+    table = Table(str(path), columns, cells, len(cells["labels"] if rows is None else rows), path=path, parts={})
     table.write = lambda out, changes, kept: write_atomically(
         out, _npy(_change(table, "labels", changes["labels"])[kept])
     )
-    table.inputs = None if rows is None else Mapped(rows)
+    if rows is not None:
+        table.parts = {"inputs": Mapped(rows)}
     return table
 
 

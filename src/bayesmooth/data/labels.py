@@ -85,10 +85,6 @@ class Vocabulary:
         mark = self.separator
         return mark if mark.isspace() else f"{mark} " if mark in ";," else f" {mark} "
 
-    def rewrite(self, text: str, where: str) -> str:
-        """The text of a set as this vocabulary writes it."""
-        return self.write(split_tags(text, self.separator), where)
-
     def table(self, sets: Sequence[str]) -> Tensor:
         """0 and 1 (sets, tags): which tags each set has.
 
@@ -123,14 +119,12 @@ class Vocabulary:
             texts.append(self.write(name for name, cell in cells.items() if VALUES[cell.lower()]) if known else "")
         return texts
 
-    def edit_cell(self, cell: str, text: str, cells: Sequence[str]) -> str:
-        """A cell with other tags: those that stay as they stand there, the new ones after them."""
-        mark, old, new = self.separator, split_tags(cell, self.separator), split_tags(text, self.separator)
-        if {*old} == {*new}:
-            return cell
-        between = f"{mark} " if any(f"{mark} " in each for each in cells) else mark
-        edited = between.join([*(tag for tag in old if tag in new), *(tag for tag in new if tag not in old)])
-        return edited or (NO_TAGS if NO_TAGS in cells else "")
+    def write_cells(self, sets: Mapping[int, str], cells: Sequence[str]) -> dict[int, str]:
+        """Sets by row as a column of cells writes them: with or without a blank after the separator."""
+        mark = self.separator
+        between = f"{mark} " if any(f"{mark} " in cell for cell in cells) else mark
+        none = NO_TAGS if NO_TAGS in cells else ""
+        return {row: between.join(split_tags(text, mark)) or none for row, text in sets.items()}
 
 
 def split_tags(text: str, separator: str) -> list[str]:
@@ -216,8 +210,7 @@ class Labels:
 
     def table(self) -> Tensor:
         """0 and 1 (N, T): which tags every example has."""
-        if self.vocabulary is None:
-            raise InputError("labels are classes; a table is of tags")
+        assert self.vocabulary is not None
         return self.vocabulary.table(self.names)[self.numbers]
 
     def subset(self, index: Tensor) -> "Labels":
@@ -245,7 +238,7 @@ class Labels:
     def parse(self, text: str, where: str) -> str:
         """A label that somebody wrote, as these labels write it; an unknown tag is an error."""
         if self.vocabulary is not None:
-            return self.vocabulary.rewrite(text, where)
+            return self.vocabulary.write(split_tags(text, self.vocabulary.separator), where)
         return unicodedata.normalize("NFC", text)
 
     def edit_cells(
@@ -260,9 +253,7 @@ class Labels:
         if words is None:
             edited = {first: self._edit_classes(cells[first], wanted, numbered)}
         elif tuple(cells) != words.names:
-            edited = {
-                first: {row: words.edit_cell(cells[first][row], new, cells[first]) for row, new in wanted.items()}
-            }
+            edited = {first: words.write_cells(wanted, cells[first])}
         else:
             values = dict(zip(cells, words.table([*wanted.values()]).T.tolist(), strict=True))
             edited = {

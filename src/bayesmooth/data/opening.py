@@ -154,16 +154,13 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
     labels = Labels(torch.zeros_like(every), tuple(table.columns.class_names or ("",)))
     path, is_folder = Path(table.where), table.path is not None and table.path.is_dir()
     source = Source(
-        torch.empty(table.count, 0, dtype=torch.float32, device="cpu") if table.inputs is None else table.inputs,
-        labels,
+        labels=labels,
         ids=tuple(table.ids(labelled)),
         name=as_text(path.name if is_folder else path.name.removesuffix(".gz").removesuffix(get_kind(path))),
-        meta=table.meta,
-        pictures=table.pictures,
-        predicted=table.predicted,
         notes=table.notes,
         table=table,
         rows=every,
+        **{"inputs": torch.empty(table.count, 0, dtype=torch.float32, device="cpu")} | (table.parts or {}),
     )
     if labelled and table.given is not None:
         labels = table.given
@@ -216,7 +213,7 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
     """What is learned from: the named columns; else vectors, else numbers and categories, else pictures, else the
     longest texts."""
     table = source.table
-    if table is None or table.is_chosen:
+    if table is None or table.parts is not None:
         return source
     rows, named = read_cells(source), [str(name) for name in columns.features or ()]
     for column in filter(None, (columns.text, columns.image, *named)):
@@ -255,7 +252,7 @@ def open_like(
     source, table = replace(source, reading=reading), source.table
     if id is not None and table is not None and id in table.names:
         source = replace(source, ids=tuple(table.texts(id)))
-    if table is not None and not table.is_chosen:
+    if table is not None and table.parts is None:
         rows = read_cells(source)
         if reading.sources:
             for name in reading.sources:

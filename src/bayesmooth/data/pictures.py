@@ -162,9 +162,8 @@ def read_folder(path: Path, columns: Columns, labelled: bool = True, split: str 
     given = Labels(encode(classes, names, str(path)), names) if labelled else None
     cells = {"label": np.array(classes, object), "id": np.array(files, object), "path": np.array(files, object)}
     write = partial(_write_folder, path, base, files)
-    table = Table(str(path), columns, cells, len(files), write, path, notes=tuple(notes), given=given, is_chosen=True)
-    table.pictures = ImageFiles(base.absolute(), files, SHOWN_SIZE)
-    return table
+    parts = {"pictures": ImageFiles(base.absolute(), files, SHOWN_SIZE)}
+    return Table(str(path), columns, cells, len(files), write, path, notes=tuple(notes), given=given, parts=parts)
 
 
 def find_base(top: Path, split: str = "train") -> Path:

@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from bayesmooth.data.labels import (
     read_tag_cell,
     split_tags,
 )
-from bayesmooth.data.source import Columns, Inputs, Note
+from bayesmooth.data.source import Columns, Note
 from bayesmooth.errors import InputError, require
 from bayesmooth.files import make_folder
 
@@ -69,12 +69,8 @@ class Table:
     """Whether the labels are positions in the class names."""
     given: Labels | None = None
     """Labels that need not be read."""
-    is_chosen: bool = False
-    """Whether the format itself says what is learned from, as arrays and folders of pictures do."""
-    inputs: Inputs | None = None
-    pictures: Inputs | None = None
-    predicted: Tensor | None = None
-    meta: dict[str, list[str]] = field(default_factory=dict)
+    parts: dict[str, Any] | None = None
+    """Fields of its `Source`, where the format itself says what is learned from, as arrays and folders do."""
     known_by: Sequence[Array] = ()
     """Arrays by which a row is known, instead of its cells."""
 
@@ -206,7 +202,7 @@ def read_labels(table: Table, predicted: bool) -> Read:
         values = table.values(table.label_columns[0])
         if list not in {*map(type, values)}:
             return _read_classes(table, values)
-    if predicted and table.inputs is None:
+    if predicted and "inputs" not in (table.parts or {}):
         raise InputError(f"{table.where}: with tags, give probabilities= as an array N × T, and labels=")
     return _read_tags(table)
 
@@ -246,7 +242,10 @@ def _read_tags(table: Table) -> Read:
         every = {tag for cell in given for tag in split_tags(cell, separator)}
         words = Vocabulary(tuple(map(str, columns.class_names or name_classes(every))), separator)
         where = f"{table.where}, {{}}, column {labels[0]!r}"
-        texts = [cell and words.rewrite(cell, where.format(table.place(row))) for row, cell in enumerate(given)]
+        texts = [
+            cell and words.write(split_tags(cell, separator), where.format(table.place(row)))
+            for row, cell in enumerate(given)
+        ]
     kept = [row for row, text in enumerate(texts) if text]
     sets = [texts[row] for row in kept]
     names = name_classes(sets)
