@@ -128,7 +128,7 @@ def data(arguments: Namespace) -> int:
             there = "" if dataset.is_found(root) else f" (not in {root})"
             print(f"{title:14} {dataset.about}")
             print(f"{'':14}   files  {dataset.files}{there}")
-            how = dataset.say_how(root).replace("\n", "\n" + " " * 22)
+            how = dataset.bring.replace("DIR", str(root)).replace("\n", "\n" + " " * 22)
             print(f"{'':14}   get    {how}")
         return 0
     if arguments.name is None:

@@ -1,17 +1,7 @@
 """`Source`, a data set where it lies; its labels and their corruption, and batches of it."""
 
 from bayesmooth.data.catalog import data_root, datasets, keep_data_in, load
-from bayesmooth.data.draws import (
-    AUGMENTATIONS,
-    Augment,
-    Corruption,
-    batches,
-    corrupt,
-    count_batches,
-    label_hash,
-    mixup,
-    split,
-)
+from bayesmooth.data.draws import AUGMENTATIONS, Augment, Corruption, batches, corrupt, label_hash, mixup, split
 from bayesmooth.data.labels import Labels
 from bayesmooth.data.opening import open_source
 from bayesmooth.data.source import Columns, Source
@@ -25,7 +15,6 @@ __all__ = [
     "Source",
     "batches",
     "corrupt",
-    "count_batches",
     "data_root",
     "datasets",
     "keep_data_in",

@@ -32,10 +32,8 @@ class MissingError(InputError):
 
 @dataclass(frozen=True)
 class Dataset:
-    """One row of the catalog: its `load(split, root, **options)`, its files, how to get them.
-
-    It is present if one of `places` exists; without places it needs no files, or the user names them.
-    """
+    """One row of the catalog: its `load(split, root, **options)`, its files, how to get them, and the places one of
+    which they are in; without places it needs no files, or the user names them."""
 
     load: Callable[..., Source]
     about: str
@@ -52,10 +50,6 @@ class Dataset:
     def is_found(self, root: Path) -> bool:
         """Whether its files are there."""
         return not self.places or any((root / place).exists() for place in self.places)
-
-    def say_how(self, root: Path) -> str:
-        """How to bring the files to `root`."""
-        return self.bring.replace("DIR", str(root))
 
 
 def digits(split: str, root: Path) -> Source:
@@ -108,9 +102,7 @@ def source(
     if standardize and train.mean is None:
         mean, std = column_statistics(train)
         train = replace(train, mean=mean, std=std)
-    if not standardize:
-        train = replace(train, mean=None, std=None)
-    train = replace(train, reading=reading)
+    train = replace(train, reading=reading) if standardize else replace(train, reading=reading, mean=None, std=None)
     if split == "train":
         return train
     named = replace(named, class_names=train.class_names)
@@ -219,7 +211,8 @@ def load(name: str, split: str = "train", data_dir: str | Path | None = None, **
     try:
         return dataset.load(split, root, **options)
     except MissingError as missing:
-        how = f"  to get them: {dataset.say_how(root)}\n  if you have them elsewhere: --data-dir, or BAYESMOOTH_DATA"
+        bring = dataset.bring.replace("DIR", str(root))
+        how = f"  to get them: {bring}\n  if you have them elsewhere: --data-dir, or BAYESMOOTH_DATA"
         text = f"{name}: {missing}\n  files: {dataset.files}"
         raise MissingError(text if "path" in options else f"{text}\n{how}") from None
 
@@ -243,9 +236,9 @@ def keep_data_in(data_dir: str | Path | None) -> Iterator[None]:
             os.environ[VARIABLE] = before
 
 
-def find_path(path: str, root: Path, split: str = "") -> Path:
-    """A path of the user, with {split} filled in if one is given: as it stands, else below the data directory."""
-    path = path.replace("{split}", split) if split else path
+def find_path(path: str, root: Path, split: str) -> Path:
+    """A path of the user, with {split} filled in: as it stands, else below the data directory."""
+    path = path.replace("{split}", split)
     given = Path(path).expanduser()
     place = given if given.exists() else root / given
     if not place.exists():

@@ -8,6 +8,7 @@ Batches and their augmentation are functions of (seed, epoch) alone, so that a r
 import hashlib
 import inspect
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -231,7 +232,7 @@ class Augment:
     The window is `size` × `size`; by default as large as the picture was.
 
     >>> augment, pictures = Augment(pad=4), torch.zeros(8, 3, 32, 32)
-    >>> augment.apply(pictures, augment.draw(8, torch.Generator().manual_seed(0))).shape
+    >>> augment.apply(pictures, torch.Generator().manual_seed(0)).shape
     torch.Size([8, 3, 32, 32])
     """
 
@@ -239,12 +240,8 @@ class Augment:
     flip: bool = False
     size: int | None = None
 
-    def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Three large numbers per picture: where to cut (row, column) and whether to flip."""
-        return torch.randint(2**31, (count, 3), generator=generator, device="cpu")
-
-    def apply(self, pictures: Tensor, draw: Tensor) -> Tensor:
-        """The pictures (B, C, H, W), each cut and flipped as its row of `draw` says."""
+    def apply(self, pictures: Tensor, generator: torch.Generator) -> Tensor:
+        """The pictures (B, C, H, W), each cut and flipped at random."""
         if pictures.ndim != 4:
             raise InputError(f"inputs of shape {tuple(pictures.shape)}: only pictures (B, C, H, W) can be augmented")
         height, width = (self.size,) * 2 if self.size else pictures.shape[2:]
@@ -255,10 +252,9 @@ class Augment:
         # numpy, because its indexing is 7 times as fast here.
         both = torch.stack((padded, padded.flip(-1))) if self.flip else padded.unsqueeze(0)
         windows = sliding_window_view(both.numpy(), (height, width), axis=(3, 4))
-        rows, columns, mirrored = (
-            draw % torch.tensor([*windows.shape[3:5], len(both)], dtype=torch.int64, device="cpu")
-        ).T
-        return torch.from_numpy(windows[mirrored.numpy(), np.arange(len(pictures)), :, rows.numpy(), columns.numpy()])
+        draw = torch.randint(2**31, (len(pictures), 3), generator=generator, device="cpu")
+        rows, columns, mirrored = (draw.numpy() % [*windows.shape[3:5], len(both)]).T
+        return torch.from_numpy(windows[mirrored, np.arange(len(pictures)), :, rows, columns])
 
 
 AUGMENTATIONS: dict[str, Augment | None] = {
@@ -269,15 +265,6 @@ AUGMENTATIONS: dict[str, Augment | None] = {
     "crop224_flip": Augment(size=224, flip=True),
 }
 """What a recipe can name: `crop_flip` is CIFAR's usual one, `crop224_flip` cuts 224 out of 256."""
-
-
-def count_batches(count: int, batch_size: int) -> int:
-    """How many batches an epoch has.
-
-    >>> count_batches(10, 4)
-    3
-    """
-    return -(-count // batch_size)
 
 
 def batches(
@@ -300,11 +287,11 @@ def batches(
     order = torch.arange(len(source), device="cpu")
     if seed is not None:
         order = torch.randperm(len(source), generator=generator(seed, ORDER, epoch), device="cpu")
-    for number in range(start, count_batches(len(source), batch_size)):
+    for number in range(start, math.ceil(len(source) / batch_size)):
         index = order[number * batch_size : (number + 1) * batch_size]
         inputs = source.inputs[index]
         if augment is not None and seed is not None:
-            inputs = augment.apply(inputs, augment.draw(len(index), generator(seed, AUGMENT, epoch, number)))
+            inputs = augment.apply(inputs, generator(seed, AUGMENT, epoch, number))
         yield index, source.as_float(inputs), source.labels[index]
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bayesmooth.calling import evaluating, recompute_batchnorm
-from bayesmooth.data import AUGMENTATIONS, batches, count_batches, mixup
+from bayesmooth.data import AUGMENTATIONS, batches, mixup
 from bayesmooth.errors import InputError
 from bayesmooth.files import name_errors
 from bayesmooth.losses import Loss
@@ -67,7 +67,7 @@ class Loop:
     def __init__(self, recipe: Recipe, splits: Splits, device: torch.device) -> None:
         self.recipe, self.splits, self.device = recipe, splits, device
         settings, train = recipe.train, splits.train
-        self.batches = count_batches(len(train), settings.batch_size)
+        self.batches = math.ceil(len(train) / settings.batch_size)
         self.sums = torch.zeros(3, dtype=torch.float64, device=device)
         self.past: nn.Module | None = None
         self.epoch = self.batch = 0
