@@ -257,6 +257,7 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.filterwarnings("ignore:Nothing can be told")
 def test_copies_survive_resizing_and_compression_and_odd_pictures_are_named(photos: Path) -> None:
     made = audit(photos, encoder=lambda batch: torch.rand(len(batch), 6), quiet=True)
     first = made.columns()["duplicate_of"]

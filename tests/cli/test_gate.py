@@ -64,6 +64,7 @@ def test_a_gate_that_cannot_be_held_is_refused(words, message, tmp_path, capsys)
     assert "must be a share such as 5% or 0.05" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("default:Nothing can be told")
 def test_where_nothing_can_be_told_a_gate_on_the_rate_does_not_pass(tmp_path, capsys):
     rows = np.random.default_rng(0).normal(size=(80, 3))
     np.savez(tmp_path / "x.npz", embeddings=rows, labels=np.arange(80) % 2)

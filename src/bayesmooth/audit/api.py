@@ -135,8 +135,8 @@ def audit(
             source, predictions, start, decisions, budget,
             embedded=True, columns=named, against=other, consensus=consensus,
         )  # fmt: skip
-    if encoder is None and made.summary["warning"] == WEAK_WARNING:
-        warnings.warn(WEAK_WARNING, stacklevel=2)
+    if (warning := made.summary["warning"]) and (encoder is None or warning != WEAK_WARNING):
+        warnings.warn(warning, stacklevel=2)
     return made
 
 

@@ -82,7 +82,10 @@ def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor 
     if not informative:
         own = predict_folds(predictors.projection.features(rows), given[chosen], classes)
         informative = beats_class_shares(own, given[chosen])
-    transitions, back = learn_transitions(left_out, given[every]), every.argsort()
+    # Predictions that know nothing of the labels cannot tell how these go wrong: any label may be any class.
+    even = torch.full((classes, classes), 1 / classes, dtype=left_out.dtype, device="cpu")
+    transitions = learn_transitions(left_out, given[every]) if informative else even
+    back = every.argsort()
     without = predict_true_classes(left_out, transitions)[back]
     voters = min(VOTERS, len(predictors.voters.hashes) - 1)
     others = "" if predicted is None else ", with the predictions of another model"

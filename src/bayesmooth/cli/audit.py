@@ -146,8 +146,6 @@ def _print(made: "Audit", count: int) -> None:
         print(f"note: {note}")
     print(repr(made).removeprefix("Audit(").removesuffix(")"))
     print(made.headline)
-    if warning := made.summary["warning"]:
-        print(f"warning: {warning}")
     print(f"{made.summary['method']}, {made.summary['seconds']} s")
     if people := made.summary.get("annotators"):
         ends = (f"{one['annotator']} in {format_percent(one['quality'])}" for one in (people[0], people[-1]))
