@@ -89,9 +89,6 @@ def test_many_copies_of_one_example_are_one_group() -> None:
     many = [7] * 40  # more than there are neighbours to look at
     found = find(torch.cat([labels, labels[many]]), torch.cat([x, x[many]]))
     assert duplicates(found) == dict.fromkeys([7, *range(1000, 1040)], 7)
-    table = found.columns([f"image-{i}" for i in range(1040)])
-    assert table["duplicate_of"][6:8] == ["", "image-7"]
-    assert list(table) == ["duplicate_of", "outlier_score", "rare_class"]
     thrice = find(torch.cat([labels] * 3), torch.cat([x] * 3))  # where most examples have copies
     assert duplicates(thrice) == {i: i % 1000 for i in range(3000)}
 

@@ -5,7 +5,6 @@ Most of it follows from the labels and the nearest neighbours. Distances are tho
 for the same direction, √2 for unrelated ones.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
 from typing import Any, NamedTuple
@@ -93,20 +92,6 @@ class Findings:
         """What was found, in one line."""
         parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts().items() if count]
         return ", ".join(parts) or "nothing"
-
-    def columns(self, ids: Sequence[str]) -> dict[str, list[Any]]:
-        """The findings as columns of the table, with ids for positions."""
-        table: dict[str, list[Any]] = {}
-        if self.duplicate_of is not None:
-            table["duplicate_of"] = ["" if i < 0 else ids[i] for i in self.duplicate_of]
-        for name in ("outlier_score", "rare_class", "in_other_split"):
-            column: Array | None = getattr(self, name)
-            if column is not None:
-                table[name] = column.tolist()
-        concerned = {id: p.kind for p in self.problems for id in p.ids}
-        if concerned.keys() & set(ids):
-            table["problem"] = [concerned.get(id, "") for id in ids]
-        return table
 
 
 def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Source | None = None) -> Findings:

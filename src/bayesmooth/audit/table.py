@@ -173,13 +173,14 @@ class Audit:
 
     @cached_property
     def _columns(self) -> dict[str, list[Any]]:
-        labels, rank = np.array(self.class_names, object), np.empty(len(self), np.int64)
+        labels, ids, rank = (
+            np.array(self.class_names, object),
+            np.array(self.ids, object),
+            np.empty(len(self), np.int64),
+        )
         rank[self.order] = np.arange(1, len(self) + 1)
-        review: dict[str, Array] = {}
-        if self.review is not None:
-            review = {"chance": self.review.chance, "drawn": self.review.drawn, "queue": np.full(len(self), "", object)}
-            review["queue"][self.review.queue] = np.arange(1, len(self.review.queue) + 1).astype(str)
-        columns = {
+        columns: dict[str, Array | None] = {
+            "id": ids,
             "rank": rank,
             "given": labels[self.given],
             "suggested": labels[self.suggested],
@@ -188,14 +189,25 @@ class Audit:
             "disagreement": self.disagreement,
             "ambiguity": self.ambiguity,
             "quadrant": np.array(QUADRANTS, object)[self.quadrant],
-            **review,
+        }
+        if self.review is not None:
+            place = np.full(len(self), "", object)
+            place[self.review.queue] = np.arange(1, len(self.review.queue) + 1).astype(str)
+            columns |= {"chance": self.review.chance, "drawn": self.review.drawn, "queue": place}
+        found, first = self.findings, self.findings.duplicate_of
+        kinds = {id: problem.kind for problem in found.problems for id in problem.ids}
+        problems = [kinds.get(id, "") for id in self.ids]
+        columns |= {
             "noise": self.noise,
             "clean": None if self.clean is None else labels[self.clean],
+            "duplicate_of": None if first is None else np.where(first < 0, "", ids[first]),
+            "outlier_score": found.outlier_score,
+            "rare_class": found.rare_class,
+            "in_other_split": found.in_other_split,
+            "problem": np.array(problems, object) if any(problems) else None,
         }
-        table: dict[str, Any] = {"id": list(self.ids)}
-        table |= {name: column.tolist() for name, column in columns.items() if column is not None}
         shown = {name: column for name, column in self.examples.meta.items() if name in (SHEET_ROW, "text")}
-        return table | self.findings.columns(self.ids) | shown
+        return {name: column.tolist() for name, column in columns.items() if column is not None} | shown
 
     def weights(self) -> Array:
         """The probability that each given label is right: what its loss counts for in training."""
