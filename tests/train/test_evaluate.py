@@ -151,13 +151,3 @@ def test_the_validation_split_is_as_noisy_as_the_training_set_and_the_test_set_i
         wrong = (part.labels.numbers != part.clean).double().mean().item()
         assert wrong == pytest.approx(0.3, abs=0.05)
     assert splits.test.clean is None
-
-
-def test_two_people_train_on_the_same_noise_through_the_noise_file(tiny, tmp_path):
-    first = prepare(tiny())
-    first.corruption.save(tmp_path / "noise.json")
-    file = {"name": "file", "path": str(tmp_path / "noise.json")}
-    again = prepare(tiny(corruption=file))
-    assert torch.equal(first.train.labels.numbers, again.train.labels.numbers)
-    with pytest.raises(InputError, match="are not those the noise was drawn"):
-        prepare(tiny(data={"seed": 5}, corruption=file))

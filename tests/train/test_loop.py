@@ -33,31 +33,11 @@ def test_every_loss_trains_with_every_optimizer(loss, optimizer, tiny, loop):
     assert trained.figures().keys() == {"loss", "accuracy"}
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_batch_in_pieces_gives_the_step_of_the_whole_batch(optimizer, tiny, loop):
-    whole, pieces = (
-        weights_after(loop(tiny(optimizer={"name": optimizer, "lr": 0.1}, train={"accumulate": n})), 4) for n in (1, 3)
-    )
-    assert far_apart(whole, pieces) < 1e-5
-    small, seen = loop(tiny(train={"accumulate": 3})), []
-    small.model.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
-    weights_after(small, 1)
-    assert sorted(seen) == [6, 7, 7]
-
-
 def test_bfloat16_and_channels_last_follow_float32(tiny, loop):
     start = {"model": {"name": "cnn", "widths": [4, 8]}}
     plain = weights_after(loop(tiny(**start)), 5)
     assert 0 < far_apart(plain, weights_after(loop(tiny(**start, train={"precision": "bfloat16"})), 5)) < 0.01
     assert far_apart(plain, weights_after(loop(tiny(**start, train={"channels_last": True})), 5)) < 1e-5
-
-
-def test_compile_is_asked_for_the_forward_pass(tiny, loop, monkeypatch):
-    compiled = []
-    monkeypatch.setattr(torch, "compile", lambda model: lambda inputs: compiled.append(1) or model(inputs))
-    plain = weights_after(loop(tiny()), 3)
-    assert far_apart(plain, weights_after(loop(tiny(train={"compile": True})), 3)) == 0
-    assert len(compiled) == 3
 
 
 def test_the_gradient_that_the_optimizer_sees_is_clipped(tiny, loop):
@@ -84,14 +64,14 @@ class Witness(Loss):
 def test_the_loss_gets_positions_in_the_training_set_and_the_time(tiny, loop, monkeypatch):
     monkeypatch.setitem(LOSSES, "witness", Witness)
     monkeypatch.setattr(Witness, "seen", [])
-    watched = loop(tiny(loss={"name": "witness"}, train={"accumulate": 2}))
+    watched = loop(tiny(loss={"name": "witness"}))
     weights_after(watched, 5)
     positions = torch.cat([index for index, *_ in Witness.seen])
     assert torch.equal(positions.sort().values, torch.arange(96))
     for index, labels, _, past in Witness.seen:
         assert torch.equal(watched.splits.train.labels[index], labels)
         assert past is None
-    assert [epoch for _, _, epoch, _ in Witness.seen[::2]] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8])
+    assert [epoch for _, _, epoch, _ in Witness.seen] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8])
 
 
 def test_the_past_self_is_the_best_checkpoint_so_far(tiny, tmp_path, monkeypatch):

@@ -68,12 +68,18 @@ def test_the_hash_sees_values_and_not_how_they_are_written_and_changes_name_what
 
 
 def test_overrides_are_read_as_toml_or_as_text(tmp_path):
-    changes = ["optimizer.lr=.5", "loss.name=ls", "model.widths=[4, 8]", "train.compile=true", "train.clip_norm=inf"]
+    changes = [
+        "optimizer.lr=.5",
+        "loss.name=ls",
+        "model.widths=[4, 8]",
+        "train.channels_last=true",
+        "train.clip_norm=inf",
+    ]
     recipe = Recipe.load(write(tmp_path, ""), changes)
     assert recipe.optimizer.options["lr"] == 0.5
     assert recipe.loss.name == "ls"
     assert recipe.model.options["widths"] == (4, 8)
-    assert recipe.train.compile
+    assert recipe.train.channels_last
     assert recipe.train.clip_norm == math.inf
 
 

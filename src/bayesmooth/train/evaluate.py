@@ -24,7 +24,7 @@ from bayesmooth.errors import InputError, require
 from bayesmooth.files import write_atomically
 from bayesmooth.fitting.predicted import find_contradicted
 from bayesmooth.posterior import Posterior
-from bayesmooth.train.recipe import FILE, NONE, Recipe, find_builder
+from bayesmooth.train.recipe import NONE, Recipe, find_builder
 
 SOURCE = "source"
 READABLE = (SOURCE, "folder")  # files of the user's: there can be more alike
@@ -65,10 +65,7 @@ def prepare(recipe: Recipe) -> Splits:
     examples = load(data.name, "train", **data.options)
     examples = _take(examples, data.limit, "[data] limit", data.seed)
     corruption = validation = test = None
-    if noise.name == FILE:
-        corruption = Corruption.load(**noise.options)
-        examples = corruption.apply(examples)
-    elif noise.name != NONE:
+    if noise.name != NONE:
         seed = recipe.train.seed if noise.seed == "run" else noise.seed
         examples, corruption = corrupt(examples, noise.name, seed=seed, **noise.options)
     if data.validation:

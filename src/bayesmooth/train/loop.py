@@ -89,7 +89,6 @@ class Loop:
         first = train.batch(torch.arange(1, device="cpu")).to(device)
         if ":" in recipe.model.name:
             self._check_logits(first)
-        self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if settings.compile else self.model
         self.frozen = [part for part in self.model.modules() if is_frozen(part)]
         self.statistics = statistics_batches(recipe, splits, self.model)
         self.loss: Loss = recipe.make("loss", **facts).to(device)
@@ -155,48 +154,38 @@ class Loop:
 
     def step(self, batch: Batch) -> None:
         """One step of the optimizer, which calls the closure as often as it likes."""
-        parts, count = list(self._split(batch)), len(batch[2])
+        index, inputs, labels = batch
+        settings, alpha = self.recipe.train, self.recipe.data.mixup
+        extras: dict[str, Any] = {"index": index, "epoch": self.epoch + self.batch / self.batches}
+        if alpha is not None:
+            draw = (settings.seed, self.epoch, self.batch)
+            inputs, extras["partner"], extras["share"] = mixup(inputs, alpha, *draw)
+        extras["past"] = None  # what the best past self predicts, once there is one
+        if self.past is not None:
+            with torch.no_grad(), self.precision:
+                extras["past"] = self.past(inputs).float().softmax(-1)
         logits: list[Tensor] = []
 
         def closure() -> Tensor:
             self.optimizer.zero_grad()
-            total = torch.zeros((), dtype=torch.float32, device=self.device)
-            for inputs, labels, extras in parts:
-                with self.precision:
-                    outputs = self.forward(inputs)
-                loss = self.loss(outputs, labels, **extras) * (len(labels) / count)
-                loss.backward()
-                total += loss.detach()
-                logits.append(outputs.detach())
-            if math.isfinite(self.recipe.train.clip_norm):
-                nn.utils.clip_grad_norm_(self.weights, self.recipe.train.clip_norm)
-            return total
+            with self.precision:
+                outputs = self.model(inputs)
+            loss = self.loss(outputs, labels, **extras)
+            loss.backward()
+            logits.append(outputs.detach())
+            if math.isfinite(settings.clip_norm):
+                nn.utils.clip_grad_norm_(self.weights, settings.clip_norm)
+            value: Tensor = loss.detach()
+            return value
 
         loss: Tensor = self.optimizer.step(closure)  # type: ignore[assignment, arg-type]
         self.schedule.step()
         if self.batch % self.check_every == 0 and not -math.inf < float(loss) <= EXPLODED:
             raise DivergedError(self._explain(f"the loss is {float(loss):.3g}"))
         # The first of several calls counts: SAM makes it at the weights themselves.
-        hits = torch.cat(logits[: len(parts)]).argmax(-1) == batch[2]
-        self.sums[0] += loss.detach() * count
-        self.sums[1] += hits.sum()
-        self.sums[2] += count  # a number, not a tensor that would have to be sent
-
-    def _split(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:
-        """Inputs and labels in `accumulate` pieces, each with what the loss needs to know."""
-        settings, alpha = self.recipe.train, self.recipe.data.mixup
-        for index, inputs, labels in zip(*(x.tensor_split(settings.accumulate) for x in batch), strict=True):
-            if not len(index):
-                continue
-            extras: dict[str, Any] = {"index": index, "epoch": self.epoch + self.batch / self.batches}
-            if alpha is not None:
-                draw = (settings.seed, self.epoch, self.batch)
-                inputs, extras["partner"], extras["share"] = mixup(inputs, alpha, *draw)
-            extras["past"] = None  # what the best past self predicts, once there is one
-            if self.past is not None:
-                with torch.no_grad(), self.precision:
-                    extras["past"] = self.past(inputs).float().softmax(-1)
-            yield inputs, labels, extras
+        self.sums[0] += loss.detach() * len(labels)
+        self.sums[1] += (logits[0].argmax(-1) == labels).sum()
+        self.sums[2] += len(labels)  # a number, not a tensor that would have to be sent
 
     def figures(self) -> dict[str, float]:
         """Mean loss and accuracy of the epoch so far; empty before the first batch."""

@@ -21,7 +21,7 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 
 from torch.optim import SGD
 
-from bayesmooth.data import AUGMENTATIONS, Corruption, datasets
+from bayesmooth.data import AUGMENTATIONS, datasets
 from bayesmooth.data.draws import KINDS
 from bayesmooth.errors import InputError, did_you_mean
 from bayesmooth.files import name_errors
@@ -37,16 +37,20 @@ TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "
 TYPES[Any] = "a number, a text, true or false, or a list"
 
 Builders = Mapping[str, Callable[..., Any]]
-NONE, FILE = "none", "file"  # corruptions that draw nothing: there is none, or that of a noise.json
+NONE = "none"  # the corruption that draws nothing
 CHOSEN = ("hess_init", "beta2")  # settings of IVON that follow from the weights and the run
 # by section, or by what a section names: options that went, whose defaults stand in hashes and files
-RETIRED: dict[str, dict[str, Value]] = {"ivon": {"antithetic": False}, "evaluate": {"averaged_every": 0, "ood": ""}}
+RETIRED: dict[str, dict[str, Value]] = {
+    "ivon": {"antithetic": False},
+    "train": {"accumulate": 1, "compile": False},
+    "evaluate": {"averaged_every": 0, "ood": ""},
+}
 BASE = SGD  # what SAM wraps; an optimizer's `**` arguments are those of this class
 
 # section → (what is meant when it names nothing, the table)
 CHOICES: dict[str, tuple[str, Builders]] = {
     "data": ("digits", {name: data.load for name, data in datasets().items()}),
-    "corruption": (NONE, {NONE: lambda: None, **KINDS, FILE: Corruption.load}),
+    "corruption": (NONE, {NONE: lambda: None, **KINDS}),
     "model": ("cnn", MODELS),
     "loss": ("ce", LOSSES),
     "optimizer": ("sgd", OPTIMIZERS),
@@ -114,10 +118,8 @@ class TrainSection:
     batch_size: int = setting(50, low=1)
     seed: int = setting(0, low=0)
     clip_norm: float = setting(inf, low=0)  # longest gradient let through
-    accumulate: int = setting(1, low=1)  # parts in which a batch goes through the model
     precision: Literal["float32", "bfloat16"] = "float32"
     channels_last: bool = False
-    compile: bool = False
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,8 @@ class Recipe:
                 beyond |= {"chosen": left, "constants": constants}
         tree = self.to_dict() | {"beyond": beyond}
         tree["optimizer"] |= RETIRED.get(self.optimizer.name, {})
-        tree["evaluate"] |= RETIRED["evaluate"]
+        for section in ("train", "evaluate"):
+            tree[section] |= RETIRED[section]
         text = json.dumps(tree, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
