@@ -2,18 +2,9 @@
 
 from bayesmooth.losses.alasca import ALASCA
 from bayesmooth.losses.base import CrossEntropy, LabelSmoothing, Loss
-from bayesmooth.losses.by_class import LowRankSmoothing, OnlineLabelSmoothing
-from bayesmooth.losses.by_example import ELR, SOP
 from bayesmooth.losses.correction import BackwardCorrection, ForwardCorrection, estimate_transition
-from bayesmooth.losses.formulas import (
-    ACLS,
-    GCE,
-    SCE,
-    Bootstrapping,
-    ConfidencePenalty,
-    OODSmoothing,
-    SelfKnowledgeSmoothing,
-)
+from bayesmooth.losses.formulas import ACLS, GCE, ConfidencePenalty, OODSmoothing, SelfKnowledgeSmoothing
+from bayesmooth.losses.learned import ELR, LowRankSmoothing, OnlineLabelSmoothing
 
 LOSSES: dict[str, type[Loss]] = {
     "ce": CrossEntropy,
@@ -28,10 +19,7 @@ LOSSES: dict[str, type[Loss]] = {
     "forward_correction": ForwardCorrection,
     "backward_correction": BackwardCorrection,
     "gce": GCE,
-    "sce": SCE,
-    "bootstrapping": Bootstrapping,
     "elr": ELR,
-    "sop": SOP,
 }
 
 __all__ = [
@@ -40,10 +28,7 @@ __all__ = [
     "ELR",
     "GCE",
     "LOSSES",
-    "SCE",
-    "SOP",
     "BackwardCorrection",
-    "Bootstrapping",
     "ConfidencePenalty",
     "CrossEntropy",
     "ForwardCorrection",

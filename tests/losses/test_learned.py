@@ -1,3 +1,5 @@
+"""Online and low-rank smoothing, and ELR: what they learn beside the weights."""
+
 import os
 import subprocess
 import sys
@@ -5,7 +7,9 @@ import sys
 import pytest
 import torch
 
-from bayesmooth.losses import OnlineLabelSmoothing
+from bayesmooth.losses import ELR, LowRankSmoothing, OnlineLabelSmoothing
+
+# ---- online ----
 
 Y = torch.tensor([1, 0, 0, 1])
 P = torch.tensor([[0.3, 0.6, 0.1], [0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.7, 0.1]])
@@ -75,3 +79,59 @@ def test_two_processes_join_their_statistics(tmp_path):
     for rank in range(2):
         state = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         torch.testing.assert_close(state, expected)
+
+
+# ---- ELR ----
+
+FIRST, SECOND = torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([[0.1, 0.3, 0.6]]).log()
+HERE, TWO = torch.tensor([1]), torch.tensor([2])
+
+
+def test_the_average_is_that_of_the_examples_own_predictions():
+    loss = ELR(2, 3, beta=0.6)
+    loss(FIRST, TWO, index=HERE)
+    loss(SECOND, TWO, index=HERE)
+    expected = 0.6 * 0.4 * FIRST.exp() + 0.4 * SECOND.exp()
+    torch.testing.assert_close(loss.averages, torch.cat([torch.zeros(1, 3), expected]))
+
+
+# ---- low rank ----
+
+
+def batch(K=5, B=7):
+    generator = torch.Generator().manual_seed(K)
+    z = torch.randn(B, K, generator=generator, dtype=torch.float64)
+    return z, torch.randint(K, (B,), generator=generator)
+
+
+def test_dropout_follows_its_seed_and_not_the_global_one():
+    z, y = batch()
+    first, second, other = LowRankSmoothing(5), LowRankSmoothing(5), LowRankSmoothing(5, seed=1)
+    torch.manual_seed(0)
+    values = [first(z, y).item() for _ in range(3)]
+    torch.manual_seed(1)
+    assert [second(z, y).item() for _ in range(3)] == values
+    assert len(set(values)) == 3
+    assert other(z, y).item() != values[0]
+
+
+def test_a_loaded_state_goes_on_with_the_next_draw():
+    z, y = batch()
+    loss, resumed = LowRankSmoothing(5), LowRankSmoothing(5)
+    loss(z, y)
+    resumed.load_state_dict(loss.state_dict())
+    assert resumed(z, y).item() == loss(z, y).item()
+
+
+def test_training_learns_which_classes_share_mass():
+    """Classes 0 and 1 are indistinguishable, 2 is not: V_0 then prefers 1 to 2."""
+    y = torch.tensor([0, 1, 2] * 20)
+    z = torch.tensor([[2.0, 2.0, -2.0], [2.0, 2.0, -2.0], [-2.0, -2.0, 4.0]]).repeat(20, 1)
+    loss = LowRankSmoothing(3, rank=4, dropout=0.1)
+    optimizer = torch.optim.Adam(loss.parameters(), lr=0.05)
+    for _ in range(50):
+        optimizer.zero_grad()
+        loss(z, y).backward()
+        optimizer.step()
+    V = (loss.embedding @ loss.embedding.t()).softmax(1)
+    assert V[0, 1] > 0.3 > 10 * V[0, 2]
