@@ -17,7 +17,7 @@ from bayesmooth.data.encoders import PLAIN
 from bayesmooth.data.features import Reading
 from bayesmooth.data.labels import Labels
 from bayesmooth.data.opening import open_like, open_source, prepare, read_table
-from bayesmooth.data.pictures import ImageFiles, find_base, read_folder
+from bayesmooth.data.pictures import ImageFiles, read_folder
 from bayesmooth.data.source import Columns, Source
 from bayesmooth.errors import InputError, did_you_mean, require
 
@@ -127,9 +127,9 @@ _name_columns(source)
 def _open_split(split: str, root: Path, path: str, labels: str | None, columns: Columns) -> Source:
     """The rows of a split; their inputs are not chosen yet."""
     file = find_path(path, root, split)
-    if file.is_dir() and find_base(file) != file:
-        if not find_base(file, split).is_dir():
-            raise MissingError(f"{find_base(file, split)} is not a folder; put one folder per class in it")
+    if (file / "train").is_dir():
+        if not (file / split).is_dir():
+            raise MissingError(f"{file / split} is not a folder; put one folder per class in it")
         opened = read_table(read_folder(file, columns, split=split))
         return replace(opened, name=f"{opened.name}/{split}")
     opened = open_source(file, columns, None if labels is None else find_path(labels, root, split))

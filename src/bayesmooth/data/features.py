@@ -186,7 +186,7 @@ class Reading:
                     f"{int(broken.sum())} of {len(broken)} cells in {name!r} are no numbers and count as missing, such "
                     f"as {', '.join(some)}; mend them, or name other columns with features (--features)"
                 )
-                source = source.note(Kind.NOT_A_NUMBER, text, torch.from_numpy(broken))
+                source = source.note(Kind.NOT_A_NUMBER, text, broken)
             if missing := int((odd & ~broken).sum()):
                 gaps.append(f"{missing} in {name!r}")
         for name, known in self.categories.items():
@@ -203,7 +203,7 @@ class Reading:
     def _read_vectors(self, source: Source, rows: Rows) -> Source:
         gone = ~np.logical_and.reduce([rows[name].known for name in self.vectors])
         text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
-        source = source.leave_out(Kind.MISSING_VECTOR, text, torch.from_numpy(gone))
+        source = source.leave_out(Kind.MISSING_VECTOR, text, gone)
         parts = {name: Cells(source, name).stack() for name in self.vectors}
         for name, part in parts.items():
             if part.shape[1] != (self.vectors[name] or part.shape[1]):

@@ -230,11 +230,6 @@ class Labels:
         numbers = torch.tensor([number[t] for t in texts], dtype=torch.int64, device="cpu")
         return replace(self, numbers=numbers, names=names)
 
-    def keep_names(self, kept: Tensor) -> "Labels":
-        """The same labels without the names that are not kept, which no example has."""
-        names = tuple(n for n, k in zip(self.names, kept.tolist(), strict=True) if k)
-        return replace(self, numbers=(kept.cumsum(0) - 1)[self.numbers], names=names)
-
     def parse(self, text: str, where: str) -> str:
         """A label that somebody wrote, as these labels write it; an unknown tag is an error."""
         if self.vocabulary is not None:

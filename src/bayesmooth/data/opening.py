@@ -9,7 +9,7 @@ import gc
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,8 +172,8 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
         source = source.subset(kept)  # the first vote on each example
     elif len(kept) < table.count:
         there = {*kept}
-        gone = _as_mask(row not in there for row in range(table.count))
-        text = f"{int(gone.sum())} of {table.count} rows have no label and are left out"
+        gone = [row not in there for row in range(table.count)]
+        text = f"{sum(gone)} of {table.count} rows have no label and are left out"
         source = source.leave_out(Kind.MISSING_LABEL, text, gone)
     return replace(source, labels=labels, clean=clean)
 
@@ -202,9 +202,9 @@ def prepare(
     if len(source) < len(settled):
         source = settle(source, settled, learned=not predicted)
     if isinstance(pictures := source.pictures, ImageFiles):  # only shown: those that are learned from are there
-        gone = _as_mask(isinstance(item, str) and not os.path.exists(pictures.root / item) for item in pictures.items)
-        if bool(gone.any()):
-            text = f"{int(gone.sum())} of {len(gone)} pictures to show are missing"
+        gone = [isinstance(item, str) and not os.path.exists(pictures.root / item) for item in pictures.items]
+        if any(gone):
+            text = f"{sum(gone)} of {len(gone)} pictures to show are missing"
             source = source.note(Kind.MISSING_PICTURE, text, gone)
     return source
 
@@ -274,7 +274,7 @@ def open_like(
 def reads_texts(source: Source) -> bool:
     """Whether texts are what is embedded: there are no inputs yet, and the texts are named or there are no pictures."""
     named = source.reading is not None and source.reading.text is not None
-    there = source.texts is not None and (named or source.pictures is None)
+    there = "text" in source.meta and (named or source.pictures is None)
     return there and source.input_shape == (0,) and source.predicted is None
 
 
@@ -286,7 +286,7 @@ def embed(
     if source.input_shape != (0,) or source.predicted is not None:
         return source
     if reads_texts(source):
-        made = embed_texts(source.texts or (), encoder, cache=cache, device=device)
+        made = embed_texts(source.meta["text"], encoder, cache=cache, device=device)
     elif source.pictures is not None:
         made = embed_pictures(source.pictures, encoder, cache=cache, device=device)
     else:
@@ -308,16 +308,16 @@ def settle(source: Source, before: Source | None = None, *, learned: bool = Fals
     """
     before, times = before or source, Counter(source.ids)
     if len(times) < len(source):  # no decision could be applied with certainty
-        shared = _as_mask(times[name] > 1 for name in source.ids)
+        shared = [times[name] > 1 for name in source.ids]
         twice = quote_names([name for name in times if times[name] > 1])
         text = (
-            f"{int(shared.sum())} examples share their id with another and are left out: {twice}; id (--id) names "
+            f"{sum(shared)} examples share their id with another and are left out: {twice}; id (--id) names "
             "another column"
         )
         source = source.leave_out(Kind.DUPLICATE_ID, text, shared)
     if reads_texts(source):
-        empty = _as_mask(not text.strip() for text in source.texts or ())
-        source = source.leave_out(Kind.EMPTY_TEXT, f"empty texts, left out: {int(empty.sum())}", empty)
+        empty = [not text.strip() for text in source.meta["text"]]
+        source = source.leave_out(Kind.EMPTY_TEXT, f"empty texts, left out: {sum(empty)}", empty)
     names, counts = source.class_names, source.labels.counts()
     alone = [names[k] for k in (counts == 1).nonzero().flatten().tolist()]
     if alone and source.labels.kind != "tags":
@@ -359,7 +359,3 @@ def quote_names(names: Sequence[str]) -> str:
     ("'a', 'b'", "'a', 'b', 'c', 'd', 'e', …")
     """
     return ", ".join([*(repr(name[:80]) for name in names[:NAMED]), *["…"] * (len(names) > NAMED)])
-
-
-def _as_mask(flags: Iterable[bool]) -> Tensor:
-    return torch.tensor(list(flags), dtype=torch.bool, device="cpu")

@@ -137,14 +137,15 @@ def as_bytes(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8
 
 
 def read_folder(path: Path, columns: Columns, labelled: bool = True, split: str = "train") -> Table:
-    """One folder of pictures per class; the id of a picture is its path below the folder of the classes.
+    """One folder of pictures per class, in the folder of the split where there is one of `train`; the id of a picture
+    is its path below the folder of the classes.
 
     Without labels it is a folder of pictures in any folders. Spellings of a class that differ only in how accents are
     encoded are one class. What is left out is a note.
     """
     if columns.tags is not None or columns.separator is not None:
         raise InputError(f"{path}: tags are read from tables; list the pictures in one")
-    base = find_base(path, split) if labelled else path
+    base = path / split if labelled and (path / "train").is_dir() else path
     listed = list_files(base, labelled)
     files = [name for name in listed if Path(name).suffix.lower() in SUFFIXES and not SURROGATES.search(name)]
     if not files:
@@ -164,11 +165,6 @@ def read_folder(path: Path, columns: Columns, labelled: bool = True, split: str 
     write = partial(_write_folder, path, base, files)
     parts = {"pictures": ImageFiles(base.absolute(), files, SHOWN_SIZE)}
     return Table(str(path), columns, cells, len(files), write, path, notes=tuple(notes), given=given, parts=parts)
-
-
-def find_base(top: Path, split: str = "train") -> Path:
-    """Where the folders of the classes are: `top/split`, or `top` itself where there is no `top/train`."""
-    return top if split == "train" and not (top / "train").is_dir() else top / split
 
 
 def list_files(base: Path, labelled: bool) -> list[str]:

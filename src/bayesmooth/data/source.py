@@ -32,6 +32,7 @@ class Stored(Protocol):
 
 
 Inputs = Tensor | Stored
+Mask = Tensor | np.ndarray[Any, Any] | Sequence[bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,22 +277,21 @@ class Source:
         """The same examples without the classes that are not kept, which no label names; a true class stays."""
         if self.clean is not None:
             kept = kept | (torch.bincount(self.clean, minlength=len(kept)) > 0)
-        clean = None if self.clean is None else (kept.cumsum(0) - 1)[self.clean]
-        return replace(self, labels=self.labels.keep_names(kept), clean=clean)
+        at, names = kept.cumsum(0) - 1, tuple(self.class_names[k] for k in kept.nonzero().flatten().tolist())
+        labels = replace(self.labels, numbers=at[self.labels.numbers], names=names)
+        return replace(self, labels=labels, clean=None if self.clean is None else at[self.clean])
 
-    def note(self, kind: Kind, text: str, concerned: Tensor | None = None) -> "Source":
+    def note(self, kind: Kind, text: str, concerned: Mask = ()) -> "Source":
         """The same examples with a note on those that are concerned."""
-        at = [] if concerned is None else concerned.nonzero().flatten().tolist()
-        ids = tuple(self.ids[i] for i in at)
+        ids = tuple(self.ids[i] for i in np.flatnonzero(concerned))
         return replace(self, notes=(*self.notes, Note(kind, text, ids)))
 
-    def leave_out(self, kind: Kind, text: str, concerned: Tensor) -> "Source":
+    def leave_out(self, kind: Kind, text: str, concerned: Mask) -> "Source":
         """The other examples; those that are left out, if there are any, become a finding."""
-        if not bool(concerned.any()):
-            return self
-        if bool(concerned.all()):
+        left = torch.from_numpy(np.flatnonzero(~np.asarray(concerned, bool)))
+        if not len(left):
             raise InputError(f"{self.name}: {text}; no example is left to audit")
-        return self.note(kind, text, concerned).subset(~concerned)
+        return self if len(left) == len(self) else self.note(kind, text, concerned).subset(left)
 
     def find(self, ids: Sequence[str]) -> dict[str, int]:
         """The positions of examples by id; a row without an id of its own is found by its content, where it moved."""
