@@ -229,8 +229,6 @@ def read_hugging_face(what: Any, columns: Columns) -> Table:
         splits = list(whole) if isinstance(whole, dict) else []
         split = "train" if "train" in splits else "".join(splits[:1])
         data = whole[split] if splits else whole
-        if isinstance(data, library.IterableDataset):
-            data = library.Dataset.from_list(list(data), features=data.features)
         rows = data.with_format("arrow")[:]
 
     def write(out: Path, changes: Changes, kept: list[int]) -> None:
