@@ -97,7 +97,7 @@ def test_compare_prints_a_table_and_draws_a_plot(run, trained, tmp_path):
     ("line", "message"),
     [
         (["trian"], "unknown command 'trian'; did you mean 'train'?"),
-        (["train", "digits-ivom"], "did you mean 'digits-ivon', 'digits-sam' or 'digits-ls'?"),
+        (["train", "digits-ivom"], "did you mean 'digits-ivon' or 'digits-sam' or 'digits-ls'?"),
         (["train", "digits-ivon", "--set", "optimizer.lrr=1"], "unknown key 'lrr' in [optimizer]; did you mean 'lr'?"),
         (["train", "digits-ivon", "--device", "tpu9"], "device 'tpu9': must be cpu, cuda or cuda:N"),
         (["resume", "nowhere"], "nowhere: not a run (no recipe.toml in it)"),

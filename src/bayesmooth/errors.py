@@ -5,8 +5,6 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-NEAREST = 3  # names that are offered instead of one that does not exist
-
 
 class InputError(ValueError):
     """A value, a file or a setting that breaks a rule; the command line prints it in a line and exits with 2.
@@ -21,23 +19,15 @@ class InputError(ValueError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of an error about a name that does not exist: the nearest ones that do.
+    """The end of an error about a name that does not exist: the nearest ones that do, or all of them.
 
     >>> did_you_mean("weight_deacy", ["lr", "weight_decay"]), did_you_mean("x", ["lr", "ess"])
-    ("did you mean 'weight_decay'?", "there are 'ess' and 'lr'")
+    ("did you mean 'weight_decay'?", "there are 'ess', 'lr'")
     """
     known = sorted(known)
-    if near := get_close_matches(name, known, NEAREST):
-        return f"did you mean {_join(near, 'or')}?"
-    if len(known) > 2 * NEAREST:
-        near = get_close_matches(name, known, NEAREST, cutoff=0)
-        return f"the nearest of {len(known)} are {_join(near, 'and')}"
-    return f"there are {_join(known, 'and')}" if known else "there are none"
-
-
-def _join(names: list[str], word: str) -> str:
-    *first, last = map(repr, names)
-    return f"{', '.join(first)} {word} {last}" if first else last
+    if near := get_close_matches(name, known):
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"there are {', '.join(map(repr, known)) or 'none'}"
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:

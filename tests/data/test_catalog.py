@@ -95,7 +95,7 @@ def test_digits_need_no_files_and_their_splits_are_disjoint(tmp_path):
     ("arguments", "options", "message"),
     [
         (("cifar", "train"), {}, "data set 'cifar' is not known; did you mean 'cifar10"),
-        (("digits", "valid"), {}, "split 'valid' is not known; there are 'test' and 'train'"),
+        (("digits", "valid"), {}, "split 'valid' is not known; there are 'test', 'train'"),
         (("mnist", "train"), {"verfy": 1}, "option 'verfy' is not known; did you mean 'verify'"),
         (("digits", "train"), {"size": 1}, "option 'size' is not known; there are none"),
         (("source", "train"), {}, "source: give its path with path="),

@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -237,15 +236,12 @@ def train(
         if run.status == "finished":
             return run
         torch.manual_seed(recipe.train.seed)
-        cpu = platform.processor() or "cpu"
         facts: dict[str, Any] = {  # what another person needs to know to get the same bits
-            "python": sys.version.split()[0],
             "platform": platform.platform(),
             "packages": {p: found[0].version for p in PACKAGES if (found := [*distributions(name=p)])},
-            "device": torch.cuda.get_device_name(where) if where.type == "cuda" else cpu,
+            "device": str(where),
             "threads": torch.get_num_threads(),
             "process": os.getpid(),
-            "command": sys.argv,
         }
         run.set_status("running", **facts)
         try:
