@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesmooth.data import AUGMENTATIONS, Augment, Corruption, Labels, Source, batches, corrupt, split
+from bayesmooth.data import AUGMENTATIONS, Augment, Labels, Source, batches, corrupt, split
 from bayesmooth.data.draws import data_dependent, draw_labels, pairflip, symmetric
 from bayesmooth.errors import InputError
 
@@ -106,63 +106,15 @@ def test_noise_that_cannot_be_is_refused(kind, settings, message):
         corrupt(ten_classes(10), kind, **settings)
 
 
-@pytest.fixture
-def clean():
-    return Source(torch.zeros(300, 1), Labels(torch.arange(300) % 3, ("a", "b", "c")), name="three")
-
-
-def test_a_noise_file_gives_the_same_noisy_labels(clean, tmp_path):
+def test_a_noise_file_says_which_labels_were_changed(tmp_path):
+    clean = ten_classes(300)
     noisy, corruption = corrupt(clean, "symmetric", rate=0.4, seed=7)
     corruption.save(tmp_path / "noise.json")
-    again = Corruption.load(tmp_path / "noise.json")
-    assert torch.equal(again.apply(clean).labels.numbers, noisy.labels.numbers)
-    assert torch.equal(again.apply(clean).clean, clean.labels.numbers)
-    assert (again.kind, again.seed, again.rate, again.hash) == (
-        "symmetric", 7, corruption.rate, corruption.hash,
-    )  # fmt: skip
-    assert (again.matrix == corruption.matrix).all()
-    assert (again.old == clean.labels.numbers.numpy()[again.index]).all()
-
-
-def test_noise_is_refused_by_other_labels_or_another_order(clean, tmp_path):
-    noisy, corruption = corrupt(clean, "symmetric", rate=0.4)
-    four = Source(clean.inputs, Labels(clean.labels.numbers, ("a", "b", "c", "d")))
-    for other in (noisy, clean.subset(range(299, -1, -1)), clean.subset(range(299)), four):
-        with pytest.raises(InputError, match="are not those the noise was drawn for"):
-            corruption.apply(other)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("index", [0, 300], "index must be integers below 300"),
-        ("new", [0, 3], "old and new below 3"),
-        ("new", [0], "not a noise file"),
-        ("new", [0, 1.5], "must be integers"),
-        ("matrix", [[1, 0]], "must be K × K"),
-        ("matrix", [["x"]], "not a noise file"),
-        ("seed", "x", "not a noise file"),
-        ("kind", ..., "KeyError: 'kind'"),
-    ],
-)
-def test_a_broken_noise_file_is_said_to_be_one(clean, tmp_path, key, value, message):
-    path = tmp_path / "noise.json"
-    corrupt(clean, "symmetric", rate=0.1)[1].save(path)
-    content = json.loads(path.read_text()) | {"index": [0, 1], "old": [0, 1], "new": [1, 2]}
-    content[key] = value
-    if value is ...:
-        del content[key]
-    path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=message):
-        Corruption.load(path)
-
-
-@given(st.binary(max_size=60) | st.text('{}[]",:0123abc', max_size=60).map(str.encode))
-def test_any_bytes_are_a_noise_file_or_an_input_error(tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "noise.json"
-    path.write_bytes(data)
-    with pytest.raises(InputError, match=r"noise\.json"):
-        Corruption.load(path)
+    content = json.loads((tmp_path / "noise.json").read_text())
+    changed = (noisy.labels.numbers != clean.labels.numbers).nonzero().flatten().tolist()
+    assert (content["index"], content["rate"]) == (changed, corruption.rate)
+    assert content["new"] == noisy.labels[content["index"]].tolist()
+    assert content["old"] == clean.labels[content["index"]].tolist()
 
 
 AUGMENT = Augment(pad=2, flip=True)

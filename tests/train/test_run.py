@@ -12,7 +12,7 @@ import torch
 from filelock import FileLock
 
 from bayesmooth.cli import main
-from bayesmooth.data import Corruption, load
+from bayesmooth.data import load
 from bayesmooth.errors import InputError
 from bayesmooth.train import DivergedError, Run, train
 from bayesmooth.train.run import save_checkpoint
@@ -64,7 +64,7 @@ def test_the_examples_of_a_run_are_the_noisy_ones_it_saw(finished):
     parts = [splits.train, splits.validation, splits.test]
     assert [len(part) for part in parts] == [96, 24, 359]
     wrong = sum((part.labels.numbers != part.clean).sum() for part in parts[:2])
-    assert wrong == len(Corruption.load(finished.path / "noise.json").index) > 20
+    assert wrong == len(json.loads((finished.path / "noise.json").read_text())["index"]) > 20
 
 
 def test_a_finished_run_is_not_trained_again(finished):

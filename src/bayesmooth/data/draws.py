@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bayesmooth.data.source import Source
 from bayesmooth.errors import InputError
-from bayesmooth.files import name_errors, write_atomically
+from bayesmooth.files import write_atomically
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -49,40 +49,12 @@ class Corruption:
         """The share of labels that changed."""
         return len(self.index) / max(self.count, 1)
 
-    def apply(self, source: Source) -> Source:
-        """The examples with the noisy labels; the labels they have must be those the noise was drawn for."""
-        found = label_hash(source)
-        if found != self.hash:
-            raise InputError(
-                f"{source.name}: its labels (hash {found[:12]}) are not those the noise was drawn "
-                f"for (hash {self.hash[:12]}, {self.count} labels); use the same set, split and order"
-            )
-        labels = source.labels.numbers.clone()
-        labels[torch.from_numpy(self.index)] = torch.from_numpy(self.new)
-        clean = source.labels.numbers if source.clean is None else source.clean
-        return replace(source, labels=source.labels.renumber(labels), clean=clean)
-
     def save(self, path: str | Path) -> None:
-        """Write the noise file, as JSON."""
+        """Write it as JSON."""
         keys = ("kind", "seed", "rate", "count", "hash", "matrix", "index", "old", "new")
         data = {"format": "bayesmooth noise 1"} | {key: getattr(self, key) for key in keys}
         lines = (f' "{key}": {json.dumps(v, default=np.ndarray.tolist)}' for key, v in data.items())
         write_atomically(Path(path), "{\n" + ",\n".join(lines) + "\n}\n")
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Corruption":
-        """Read a noise file."""
-        with name_errors(path, "noise file"):
-            content = json.loads(Path(path).read_bytes())
-            matrix, count = np.array(content["matrix"], dtype=np.float64), int(content["count"])
-            if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-                raise InputError(f"matrix of shape {matrix.shape}: must be K × K")
-            moved = np.array([content[key] for key in ("index", "old", "new")])
-            most = np.array([[count], [len(matrix)], [len(matrix)]])
-            if moved.size and (moved.dtype.kind != "i" or (moved < 0).any() or (moved >= most).any()):
-                raise InputError(f"index must be integers below {count}, old and new below {len(matrix)}")
-            index, old, new = moved.astype(np.int64)
-            return cls(str(content["kind"]), matrix, int(content["seed"]), index, old, new, count, str(content["hash"]))
 
     def __repr__(self) -> str:
         share = f"{len(self.index)} of {self.count} labels, {self.rate:.2%}"
@@ -157,11 +129,12 @@ def corrupt(source: Source, kind: str, *, seed: int = 0, **settings: Any) -> tup
     except TypeError:
         known = ", ".join([*inspect.signature(KINDS[kind]).parameters][1:])
         raise InputError(f"{kind} noise with {settings}: its settings are {known}") from None
-    old = source.labels.numbers.numpy()
+    old, clean = source.labels.numbers.numpy(), source.clean
     new = draw_labels(old, matrix, seed)
     index = np.flatnonzero(old != new)
-    corruption = Corruption(kind, matrix, seed, index, old[index], new[index], len(old), label_hash(source))
-    return corruption.apply(source), corruption
+    labels = source.labels.renumber(torch.from_numpy(new))
+    noisy = replace(source, labels=labels, clean=source.labels.numbers if clean is None else clean)
+    return noisy, Corruption(kind, matrix, seed, index, old[index], new[index], len(old), label_hash(source))
 
 
 def draw_labels(labels: Integers, matrix: Matrix, seed: int) -> Integers:
