@@ -57,6 +57,17 @@ def take_logits(output: Any) -> Tensor:
     return logits
 
 
+def compute_logits(model: nn.Module, batches: Iterable[Inputs], softmax: bool = True) -> Tensor:
+    """The logits of all rows, in float32 at least: averages in bfloat16 would miss one by a hundredth."""
+    logits = torch.cat([take_logits(call_model(model, inputs)) for inputs in batches])
+    if softmax and (logits.ndim < 2 or logits.shape[-1] < 2):
+        raise InputError(
+            f"the model's output has the shape {tuple(logits.shape)}, and a softmax needs (batch, classes ≥ 2); use "
+            "link=Bernoulli() after binary cross-entropy, Gaussian() for a regression (from bayesmooth.theory)"
+        )
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
 def move_inputs(inputs: Inputs, model: nn.Module) -> Inputs:
     """The inputs where the model's weights are."""
     device = next(model.parameters()).device
@@ -69,8 +80,7 @@ def read_logits(model: nn.Module, batches: Iterable[Any]) -> Iterator[tuple[Tens
     """The logits of each batch, in float32 at least, and the batch; the model is in eval mode meanwhile."""
     with torch.no_grad(), evaluating(model):
         for batch in batches:
-            logits = take_logits(call_model(model, move_inputs(take_inputs(batch), model)))
-            yield logits.to(torch.promote_types(logits.dtype, torch.float32)), batch
+            yield compute_logits(model, [move_inputs(take_inputs(batch), model)], softmax=False), batch
 
 
 def read_chunks(parts: Iterable[Part], inputs: Callable[[Part], Inputs]) -> Iterator[list[Part]]:

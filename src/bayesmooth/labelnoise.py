@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bayesmooth.calling import (
     Inputs,
-    call_model,
+    compute_logits,
     evaluating,
     move_inputs,
     read_chunks,
@@ -123,7 +123,7 @@ def label_noise(
     """
     if samples < 2 or samples % 2:
         raise InputError(f"samples={samples}: must be even and ≥ 2, as draws come in mirrored pairs")
-    passes = -(-length_hint(data) // (batch_size if _has_rows(data) else 1)) * (samples + 1)
+    passes = -(-length_hint(data) // (batch_size if _has_rows(data) else 1)) * samples
     done, parts = 0, []
     with (
         bar(passes, description="label noise", quiet=quiet) as shown,
@@ -132,28 +132,20 @@ def label_noise(
         posterior.at_mean(model),
     ):
 
-        def read_logits(inputs: list[Inputs], draw: int | None) -> Tensor:
-            """At the weights that the model has now: those of this draw, or the mean."""
-            nonlocal done
-            use_statistics(draw)
-            logits = torch.cat([take_logits(call_model(model, each)) for each in inputs])
-            if logits.ndim != 2 or logits.shape[1] < 2:
-                raise InputError(
-                    f"the model's output has the shape {tuple(logits.shape)}: must be (batch, classes ≥ 2)"
-                )
-            shown.update(done := done + len(inputs))
-            return logits.float()
-
         def read_draws(inputs: list[Inputs]) -> Iterator[Tensor]:
+            nonlocal done
             for draw in range(samples):
                 with posterior.sample(model, draw, seed=seed):
-                    logits = read_logits(inputs, draw)
+                    use_statistics(draw)
+                    logits = compute_logits(model, inputs).float()
+                shown.update(done := done + len(inputs))
                 yield logits
 
         for chunk in read_chunks(_read_batches(data, batch_size), lambda batch: batch[0]):
             inputs, labels, positions = zip(*chunk, strict=True)
             placed = [move_inputs(each, model) for each in inputs]
-            logits = read_logits(placed, None)
+            use_statistics(None)
+            logits = compute_logits(model, placed).float()
             columns = {"logits": logits} | _average(logits, read_draws(placed), samples)
             if linearised:
                 use_statistics(None)

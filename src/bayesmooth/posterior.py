@@ -10,16 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesmooth.calling import (
-    Inputs,
-    call_model,
-    evaluating,
-    move_inputs,
-    read_chunks,
-    statistics_kept,
-    take_inputs,
-    take_logits,
-)
+from bayesmooth.calling import compute_logits, evaluating, move_inputs, read_chunks, statistics_kept, take_inputs
 from bayesmooth.errors import InputError, require
 from bayesmooth.files import check_directory, write_atomically
 from bayesmooth.randomness import PREDICTION, check_seed, standard_normal
@@ -126,7 +117,7 @@ class Posterior:
                 for index in range(samples):
                     with self.sample(model, index, seed=seed):
                         use_statistics(index)
-                        total = torch.cat([_expected(model, x, link) for x in placed]) + total
+                        total = link.mean(compute_logits(model, placed, link.vector)) + total
                     tick()
                 averages.append(total / samples)
         if not averages:
@@ -203,17 +194,6 @@ def name_parameters(groups: list[dict[str, Any]], model: nn.Module | None = None
             "model.named_parameters()"
         )
     return {param: name for group in groups for param, name in zip(group["params"], group["param_names"], strict=True)}
-
-
-def _expected(model: nn.Module, inputs: Inputs, link: Link) -> Tensor:
-    """A′(f) at the weights that the model has now, wide enough to be summed: bfloat16 would miss one by a hundredth."""
-    logits = take_logits(call_model(model, inputs))
-    if link.vector and (logits.ndim < 2 or logits.shape[-1] < 2):
-        raise InputError(
-            f"the model's output has the shape {tuple(logits.shape)}, and a softmax needs (batch, classes ≥ 2); use "
-            "link=Bernoulli() after binary cross-entropy, Gaussian() for a regression (from bayesmooth.theory)"
-        )
-    return link.mean(logits.to(torch.promote_types(logits.dtype, torch.float32)))
 
 
 def _unwrapped(name: str) -> str:
