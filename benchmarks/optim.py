@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
-from time import process_time
 from typing import Any
 
 import ivon
@@ -22,6 +21,7 @@ from bayesmooth.labelnoise import label_noise
 from bayesmooth.models import MODELS
 from bayesmooth.optim import IVON, SAM
 from bayesmooth.posterior import Posterior
+from benchmarks.harness import time_cpu
 
 ESS = 50_000.0
 SAMPLES, DRAWS, BATCH = 16, 8, 256  # of the label noise
@@ -33,14 +33,8 @@ Jobs = Mapping[str, Callable[[], object]]
 
 def measure_seconds(jobs: Jobs, repeats: int) -> dict[str, float]:
     """Median seconds of each job; one round to warm up, then `repeats` rounds over all of them."""
-    times: dict[str, list[float]] = {name: [] for name in jobs}
-    for round_ in range(repeats + 1):
-        for name, job in jobs.items():
-            start = process_time()
-            job()
-            if round_:
-                times[name].append(process_time() - start)
-    return {name: median(seconds) for name, seconds in times.items()}
+    rounds = [{name: time_cpu(job)[1] for name, job in jobs.items()} for _ in range(repeats + 1)]
+    return {name: median(each[name] for each in rounds[1:]) for name in jobs}
 
 
 def print_ratios(title: str, ratios: Mapping[str, float]) -> None:
