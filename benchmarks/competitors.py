@@ -21,16 +21,16 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import cross_entropy, one_hot
 
 from bayesmooth.audit.neighbours import Keys, unit_rows
 from bayesmooth.data import Source, batches
 
 FOLDS = 5
 STRENGTHS = {"raw": -4, "unit norm": -1, "standardised": -4}  # log₁₀ of the smallest C tried
-SCALERS = {"raw": (), "unit norm": (Normalizer,), "standardised": (StandardScaler,)}
+SCALERS = {"raw": FunctionTransformer, "unit norm": Normalizer, "standardised": StandardScaler}
 BOOSTED = 20  # classes up to which boosting is tried: it fits a tree per class and round
 EVEN = 0.01  # of every prediction is spread evenly: a vote of ten neighbours has zeros
 NEAR = 1.05  # times the least log loss on the first fold up to which a classifier is tried on all
@@ -79,8 +79,7 @@ def candidates(examples: Source) -> dict[str, Any]:
 
 def regression(scale: str, strength: float) -> Any:
     """Logistic regression on raw, unit-norm or standardised rows; `strength` is scikit-learn's C."""
-    steps = [scaler() for scaler in SCALERS[scale]]
-    return make_pipeline(*steps, LogisticRegression(C=strength, max_iter=300))
+    return make_pipeline(SCALERS[scale](), LogisticRegression(C=strength, max_iter=300))
 
 
 def confident_learning(examples: Source, probabilities: Any) -> Found:
@@ -110,15 +109,14 @@ def area_under_margin(examples: Source, epochs: int = 20, lr: float = 0.1) -> Fo
     features = ((rows - rows.mean(0)) / spread.clamp_min(1e-6))[:, spread > 1e-6]
     features = torch.cat([features, torch.ones(len(features), 1)], 1)
     table, given = Source(features, examples.labels), examples.labels[:, None]
-    theta = torch.zeros(features.shape[1], examples.num_classes)
-    momentum, total = torch.zeros_like(theta), torch.zeros(len(examples))
+    theta, total = torch.zeros(features.shape[1], examples.num_classes, requires_grad=True), torch.zeros(len(examples))
+    optimizer = torch.optim.SGD([theta], lr / features.shape[1] ** 0.5, momentum=0.9)
     for epoch in range(epochs):
         for _, x, y in batches(table, 128, seed=0, epoch=epoch):
-            error = torch.softmax(x @ theta, -1)
-            error[torch.arange(len(y)), y] -= 1
-            momentum = 0.9 * momentum + x.mT @ error / len(y)
-            theta = theta - lr / features.shape[1] ** 0.5 * momentum
-        logits = features @ theta
+            theta.grad = None
+            torch.autograd.backward(cross_entropy(x @ theta, y))
+            optimizer.step()
+        logits = features @ theta.detach()
         total += logits.gather(1, given).squeeze(1) - logits.scatter(1, given, -torch.inf).amax(1)
     return Found(-total / epochs, total < 0)
 

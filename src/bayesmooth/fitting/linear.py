@@ -44,7 +44,7 @@ class Linear(NamedTuple):
         return self.accuracy >= accuracy - standard_error(accuracy, self.held)
 
 
-def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps: int = STEPS) -> Linear:
+def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int) -> Linear:
     """The prior precision that predicts left-out labels best, then the fit to all rows, or to those not contradicted.
 
     Each fifth of the rows is left out in turn, and the audit sees no more than the others. Contradicted labels are
@@ -57,7 +57,7 @@ def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps
     1.0
     """
     rows = add_bias(inputs)
-    tried = leave_out(inputs, labels, classes, steps)
+    tried = leave_out(inputs, labels, classes)
     best = [max(range(len(PRECISIONS)), key=lambda i: measure(each[i], labels)) for each in tried]
     all_right, some_right = (each[i].argmax(1) == labels for each, i in zip(tried, best, strict=True))
     gained, lost = int((some_right & ~all_right).sum()), int((all_right & ~some_right).sum())
@@ -65,7 +65,7 @@ def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps
     precision, logits = PRECISIONS[best[drop]], tried[int(drop), best[drop]]
     kept = ~find_contradicted(inputs, labels, classes) if drop else torch.ones_like(labels, dtype=torch.bool)
     accuracy, gain = measure(logits[held], labels[held])
-    weights = minimise(rows[kept], labels[kept], precision, rows.new_zeros(rows.shape[1], classes), steps)
+    weights = minimise(rows[kept], labels[kept], precision, rows.new_zeros(rows.shape[1], classes))
     spread = (rows[kept] @ weights).softmax(1)
     curvature = rows[kept].square().T @ (spread * (1 - spread))
     std = (curvature + precision).rsqrt().T
@@ -78,7 +78,7 @@ def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int, steps
     return Linear(model, Posterior(mean, spreads), precision, accuracy, -gain, int(held.sum()), kept)
 
 
-def leave_out(inputs: Tensor, labels: Tensor, classes: int, steps: int) -> Tensor:
+def leave_out(inputs: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Logits (2, P, N, K) of left-out rows, by precision: of models of all labels, and of those not contradicted."""
     rows = add_bias(inputs)
     tried = rows.new_zeros(2, len(PRECISIONS), len(rows), classes)
@@ -89,7 +89,7 @@ def leave_out(inputs: Tensor, labels: Tensor, classes: int, steps: int) -> Tenso
         for logits, index in zip(tried, (learned, right), strict=True):
             weights = rows.new_zeros(rows.shape[1], classes)
             for i in reversed(range(len(PRECISIONS))):  # each starts where a stronger prior ended
-                weights = minimise(rows[index], labels[index], PRECISIONS[i], weights, steps)
+                weights = minimise(rows[index], labels[index], PRECISIONS[i], weights)
                 logits[i, out] = rows[out] @ weights
     return tried
 
@@ -99,10 +99,10 @@ def measure(logits: Tensor, labels: Tensor) -> tuple[float, float]:
     return float((logits.argmax(1) == labels).double().mean()), -float(cross_entropy(logits, labels))
 
 
-def minimise(rows: Tensor, labels: Tensor, precision: float, start: Tensor, steps: int) -> Tensor:
+def minimise(rows: Tensor, labels: Tensor, precision: float, start: Tensor) -> Tensor:
     """argmin of Σ −log p(y | x, w) + ½ precision ‖w‖², the bias in the last row and free."""
     weights = start.clone().requires_grad_()
-    optimizer = torch.optim.LBFGS([weights], max_iter=steps, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weights], max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
