@@ -10,6 +10,7 @@ what the audit contradicts. One line per cell, seed and method goes to results/l
 import warnings
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 
 import pandas as pd
 import torch
@@ -19,17 +20,18 @@ from torch.nn.functional import cross_entropy
 
 from bayesmooth.fitting.linear import fit_linear
 from benchmarks.harness import Row, results_path, run_missing
-from benchmarks.training_tasks import TEST, Cell, problem
+from benchmarks.training_tasks import TEST, problem
 from docs.make_tables import compare_linear, format_table
 
 NETWORKS = ("head", "mlp", "mlp+bn", "mlp+ln")  # that see rows of numbers, if their data are rows
-CELLS = {(c.data, c.labels): c for c in TEST if c.network in NETWORKS and not c.data.startswith("fashion")}
+ROWS = [cell for cell in TEST if cell.network in NETWORKS and not cell.data.startswith("fashion")]
+CELLS = {f"{cell.data} · {cell.labels}": cell for cell in ROWS}
 METHODS = ("bayesmooth", "logistic regression")
 
 
-def measure(cell: Cell, seed: int, method: str) -> Iterator[Row]:
+def measure(cell: str, seed: int, method: str) -> Iterator[Row]:
     """One method on one cell."""
-    data = problem(cell, seed)
+    data = problem(CELLS[cell], seed)
     labels, mean, std = data.labels, data.inputs.mean(0), data.inputs.std(0) + 1e-6
     rows, new = ((inputs - mean) / std for inputs in (data.inputs, data.test_inputs))
     classes, kept = int(max(labels.max(), data.test_labels.max())) + 1, len(labels)
@@ -46,7 +48,7 @@ def measure(cell: Cell, seed: int, method: str) -> Iterator[Row]:
         logits = known.new_full((len(new), classes), -30.0)
         logits[:, peer.classes_.tolist()] = known
     yield {
-        "cell": f"{cell.data} · {cell.labels}",
+        "cell": cell,
         "seed": seed,
         "method": method,
         "accuracy": 100 * float((logits.argmax(1) == data.test_labels).double().mean()),
@@ -57,12 +59,7 @@ def measure(cell: Cell, seed: int, method: str) -> Iterator[Row]:
 
 def main(quick: bool = False) -> None:
     """Run what is missing, and print the table."""
-    cells = list(CELLS.values())[:1] if quick else list(CELLS.values())
-    jobs = {
-        (f"{cell.data} · {cell.labels}", seed, method): partial(measure, cell, seed, method)
-        for cell in cells
-        for seed in range(1 if quick else 2)
-        for method in METHODS
-    }
+    cells, seeds = (list(CELLS)[:1], range(1)) if quick else (list(CELLS), range(2))
+    jobs = {key: partial(measure, *key) for key in product(cells, seeds, METHODS)}
     rows = run_missing(results_path("linear"), ("cell", "seed", "method"), jobs, "linear models")
     print(format_table(compare_linear(pd.DataFrame(rows))))

@@ -152,12 +152,8 @@ def main(quick: bool = False) -> None:
     pool = os.environ.get("BAYESMOOTH_POOL", "test")
     cells = POOLS[pool][:3] if quick else POOLS[pool]
     methods = os.environ.get("BAYESMOOTH_METHODS", " ".join(GRIDS)).split()
-    jobs = {
-        (str(cell), seed, method): partial(halve, cell, seed, method)
-        for seed in range(1 if quick else SEEDS)
-        for method in methods
-        for cell in cells
-    }
+    runs = product(range(1 if quick else SEEDS), methods, cells)
+    jobs = {(str(cell), seed, method): partial(halve, cell, seed, method) for seed, method, cell in runs}
     rows = run_missing(results_path(f"training-{pool}"), ("cell", "seed", "method"), jobs, f"training, {pool} pool")
     records = pd.DataFrame(rows)
     for figure in ("accuracy", "nll"):
