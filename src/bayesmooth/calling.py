@@ -68,6 +68,17 @@ def compute_logits(model: nn.Module, batches: Iterable[Inputs], softmax: bool = 
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
+def find_device(name: str | None) -> torch.device:
+    """The device that is asked for, else a GPU if there is one, else the CPU."""
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError:
+        raise InputError(f"device {name!r}: must be cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device {name!r}: {torch.cuda.device_count()} GPUs here; leave it out, or use cpu")
+    return device
+
+
 def move_inputs(inputs: Inputs, model: nn.Module) -> Inputs:
     """The inputs where the model's weights are."""
     device = next(model.parameters()).device

@@ -14,10 +14,9 @@ from bayesmooth.calling import compute_logits, evaluating, move_inputs, read_chu
 from bayesmooth.errors import InputError, require
 from bayesmooth.files import check_directory, write_atomically
 from bayesmooth.randomness import PREDICTION, check_seed, standard_normal
-from bayesmooth.theory.links import Categorical, Link
+from bayesmooth.theory.links import Link
 
 FORMAT = "bayesmooth.posterior.1"  # of its file
-CATEGORICAL = Categorical()
 # what DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
@@ -85,7 +84,7 @@ class Posterior:
         inputs: Any,
         samples: int = 64,
         *,
-        link: Link = CATEGORICAL,
+        link: Link | None = None,
         seed: int = 0,
         batchnorm: Iterable[Any] | None = None,
         tick: Callable[[], None] = lambda: None,
@@ -94,9 +93,9 @@ class Posterior:
 
         `inputs` is a batch or an iterable of batches. A batch is a tensor, a dict of the model's arguments (its
         "labels" are left out), or (inputs, labels, …) as a loader gives it. The model returns logits, or an object
-        that has them as `.logits`; their last axis is that of the classes. `link` says what they mean:
-        `Categorical()` is the softmax, `Bernoulli()` is for networks trained with binary cross-entropy,
-        `Gaussian()` for regression (all in `bayesmooth.theory`).
+        that has them as `.logits`; their last axis is that of the classes, and A′ is the softmax. Another `link` is
+        `Bernoulli()` for networks trained with binary cross-entropy, or `Gaussian()` for regression (both in
+        `bayesmooth.theory`).
 
         Averages are float32, of a float64 model float64. Batches are read once, CHUNK_BYTES of them at a time, and
         all draws pass over these: memory grows neither with the samples nor with the inputs. `tick` is called after
@@ -117,7 +116,8 @@ class Posterior:
                 for index in range(samples):
                     with self.sample(model, index, seed=seed):
                         use_statistics(index)
-                        total = link.mean(compute_logits(model, placed, link.vector)) + total
+                        logits = compute_logits(model, placed, softmax=link is None)
+                        total = (logits.softmax(-1) if link is None else link.mean(logits)) + total
                     tick()
                 averages.append(total / samples)
         if not averages:

@@ -1,10 +1,8 @@
 """Data sets by name: digits, your own data as the splits of a run, and in a clone the public sets of the paper."""
 
 import inspect
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
@@ -18,11 +16,10 @@ from bayesmooth.data.features import Reading
 from bayesmooth.data.labels import Labels
 from bayesmooth.data.opening import open_like, open_source, prepare, read_table
 from bayesmooth.data.pictures import ImageFiles, read_folder
-from bayesmooth.data.source import Columns, Source
+from bayesmooth.data.source import Columns, Source, data_root
 from bayesmooth.errors import InputError, did_you_mean, require
 
 PUBLIC = "reproduce.datasets"  # in a clone
-VARIABLE = "BAYESMOOTH_DATA"
 PIECE = 8192  # rows whose statistics are computed at once
 
 
@@ -215,25 +212,6 @@ def load(name: str, split: str = "train", data_dir: str | Path | None = None, **
         how = f"  to get them: {bring}\n  if you have them elsewhere: --data-dir, or BAYESMOOTH_DATA"
         text = f"{name}: {missing}\n  files: {dataset.files}"
         raise MissingError(text if "path" in options else f"{text}\n{how}") from None
-
-
-def data_root(data_dir: str | Path | None) -> Path:
-    """Where data sets are kept: the argument, else BAYESMOOTH_DATA, else ./data."""
-    return Path(data_dir or os.environ.get(VARIABLE) or "data").expanduser()
-
-
-@contextmanager
-def keep_data_in(data_dir: str | Path | None) -> Iterator[None]:
-    """Within the context data sets are kept there, for all that is called; None leaves it as it is."""
-    before = os.environ.get(VARIABLE)
-    if data_dir is not None:
-        os.environ[VARIABLE] = str(data_dir)
-    try:
-        yield
-    finally:
-        os.environ.pop(VARIABLE, None)
-        if before is not None:
-            os.environ[VARIABLE] = before
 
 
 def find_path(path: str, root: Path, split: str) -> Path:

@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesmooth.calling import find_device
 from bayesmooth.data.pictures import THREADS, ImageFiles
 from bayesmooth.data.source import Inputs
 from bayesmooth.errors import InputError, require
@@ -207,17 +208,6 @@ def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
         with suppress(InputError), pictures.open(number) as picture:
             sides.append(min(picture.size))
     return SMALL_SIDE if median_low(sides or [0]) <= SMALL_SIDE else USUAL_SIDE
-
-
-def find_device(name: str | None) -> torch.device:
-    """The device that is asked for, else a GPU if there is one, else the CPU."""
-    try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError:
-        raise InputError(f"device {name!r}: must be cpu, cuda or cuda:N") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device {name!r}: {torch.cuda.device_count()} GPUs here; leave it out, or use cpu")
-    return device
 
 
 @keep_result

@@ -1,7 +1,9 @@
 """`Source`: a data set where it lies. What is trained on, audited, corrupted, predicted and cleaned is one of these."""
 
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -31,6 +33,7 @@ class Stored(Protocol):
         ...
 
 
+VARIABLE = "BAYESMOOTH_DATA"  # says where data sets are kept
 Inputs = Tensor | Stored
 Mask = Tensor | np.ndarray[Any, Any] | Sequence[bool]
 
@@ -325,3 +328,25 @@ class Source:
 def take(inputs: Inputs, index: Tensor) -> Inputs:
     """Some of the inputs."""
     return inputs[index] if isinstance(inputs, Tensor) else inputs.take(index)
+
+
+# ---- where data sets are kept ----
+
+
+def data_root(data_dir: str | Path | None) -> Path:
+    """Where data sets are kept: the argument, else BAYESMOOTH_DATA, else ./data."""
+    return Path(data_dir or os.environ.get(VARIABLE) or "data").expanduser()
+
+
+@contextmanager
+def keep_data_in(data_dir: str | Path | None) -> Iterator[None]:
+    """Within the context data sets are kept there, for all that is called; None leaves it as it is."""
+    before = os.environ.get(VARIABLE)
+    if data_dir is not None:
+        os.environ[VARIABLE] = str(data_dir)
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE, None)
+        if before is not None:
+            os.environ[VARIABLE] = before

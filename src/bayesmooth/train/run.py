@@ -28,7 +28,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import files, progress
 from bayesmooth.audit import Audit, audit_network
-from bayesmooth.data.encoders import find_device
+from bayesmooth.calling import find_device
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import format_epoch, format_figure
