@@ -20,7 +20,7 @@ from bayesmooth.theory.noise import expected_noise
 from bayesmooth.theory.updates import COVARIANCES, Covariance, Diagonal, Full, GLMProblem, moments_at
 
 FAMILIES: dict[str, Link] = {"bernoulli": Bernoulli(), "categorical": Categorical(), "gaussian": Gaussian()}
-MAX_ITER = {"newton": 100, "variational_gd": 10_000, "von": 200}
+METHODS = ("newton", "variational_gd", "von")
 FULL_LIMIT = 4_000  # parameters; their covariance has the square of it
 SUM_TOLERANCE = 1e-3  # of the sum of a soft label
 HALVINGS = 30
@@ -94,7 +94,7 @@ def fit_glm(
     classes: int | None = None,
     init_variance: float = 1.0,
     tol: float = 1e-2,
-    max_iter: int | None = None,
+    max_iter: int = 200,
     draws: int = 0,
     dtype: torch.dtype = torch.float64,
     on_step: Callable[[int], None] = lambda done: None,
@@ -121,7 +121,7 @@ def fit_glm(
     (tensor([ 1.0300, -0.1900], dtype=torch.float64), 'converged in 5 iterations')
     """
     one_of("family", family, FAMILIES)
-    one_of("method", method, MAX_ITER)
+    one_of("method", method, METHODS)
     one_of("covariance", covariance, COVARIANCES)
     automatic = prior_precision == "elbo"
     prior = 1.0 if prior_precision == "elbo" else prior_precision  # 1 until the data say more
@@ -143,8 +143,7 @@ def fit_glm(
         )
     if draws and (family != "categorical" or structure.matrix or method != "von"):
         raise InputError(f"draws={draws}: serve VON with family='categorical' and independent logits; leave them out")
-    limit = MAX_ITER[method] if max_iter is None else max_iter
-    solver = Solver(structure, method == "von", automatic, tol, limit, draws, on_step)
+    solver = Solver(structure, method == "von", automatic, tol, max_iter, draws, on_step)
     first = structure.isotropic(1 / init_variance, theta) if method == "variational_gd" else None
     if method == "von":  # Σ of the Hessian at θ = 0, where all examples have the same A″
         curvature = problem.link.variance(theta[0])
