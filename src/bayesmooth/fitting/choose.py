@@ -189,9 +189,8 @@ def advance_all(plan: Plan, trials: list[Trial], parts: int, *, jobs: int, quiet
         threads = max(torch.get_num_threads() // jobs, 1)
         fork = get_context("fork")  # data need not be pickled
         with ProcessPoolExecutor(jobs, fork, torch.set_num_threads, (threads,)) as pool:
-            scores = list(
-                progress.track(pool.map(partial(advance, plan, parts), trials), description=title, quiet=quiet)
-            )
+            found = pool.map(partial(advance, plan, parts), trials)
+            scores = list(progress.track(found, description=title, quiet=quiet))
     else:
         each = plan.steps * parts // PARTS
         with progress.bar(each * len(trials), description=title, quiet=quiet) as bar:
