@@ -56,7 +56,7 @@ def test_predictions_do_not_overwrite_the_data(run, tmp_path):
     assert "the data themselves" in err
 
 
-def test_ctrl_c_saves_and_resume_goes_on(run, tmp_path, monkeypatch):
+def test_ctrl_c_saves_and_the_run_goes_on(run, tmp_path, monkeypatch):
     real, place = Loop.step, tmp_path / "run"
 
     def stop(loop, batch):
@@ -67,8 +67,8 @@ def test_ctrl_c_saves_and_resume_goes_on(run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "step", stop)
         code, _, err = run("train", "digits-ivon", "--out", place, *TINY)
-    assert (code, err) == (130, f"bayesmooth: interrupted and saved; `bayesmooth resume {place}` goes on\n")
-    assert run("resume", place, "--quiet")[0] == 0
+    assert (code, err) == (130, f"bayesmooth: interrupted and saved; `bayesmooth train {place}` goes on\n")
+    assert run("train", place, "--quiet")[0] == 0
 
 
 def test_a_refused_recipe_leaves_its_directory_free(run, tmp_path):
@@ -100,7 +100,6 @@ def test_compare_prints_a_table_and_draws_a_plot(run, trained, tmp_path):
         (["train", "digits-ivom"], "did you mean 'digits-ivon' or 'digits-sam' or 'digits-ls'?"),
         (["train", "digits-ivon", "--set", "optimizer.lrr=1"], "unknown key 'lrr' in [optimizer]; did you mean 'lr'?"),
         (["train", "digits-ivon", "--device", "tpu9"], "device 'tpu9': must be cpu, cuda or cuda:N"),
-        (["resume", "nowhere"], "nowhere: not a run (no recipe.toml in it)"),
         (["compare", "nowhere"], "nowhere: not a run"),
         (["data", "embed"], "data embed: which one?"),
         (["data", "embed", "digts"], "did you mean 'digits'?"),

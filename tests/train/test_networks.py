@@ -58,13 +58,13 @@ def test_a_factory_trains_is_audited_and_resumed_by_its_name(mine, capsys):
     )
     assert main(["train", "r.toml", "--out", "run", "--quiet"]) == 0
     sys.modules.pop("mine")  # another process starts without it
-    for line in (["audit", "run", "--quiet"], ["resume", "run", "--quiet"]):
+    for line in (["audit", "run", "--quiet"], ["train", "run", "--quiet"]):
         assert main(line) == 0
     assert Run.open("run").model()[1].out_features == 5
     (mine / "mine.py").rename(mine / "moved.py")
     sys.modules.pop("mine", None)
     capsys.readouterr()
-    for command in ("audit", "resume"):
+    for command in ("audit", "train"):
         assert main([command, "run"]) == 2
         assert "'mine:make': cannot be imported: No module named 'mine'" in capsys.readouterr().err
 

@@ -79,7 +79,7 @@ def copied(finished, tmp_path):
     return Run(shutil.copytree(finished.path, tmp_path / "run"), finished.recipe)
 
 
-@pytest.mark.parametrize("command", ["audit", "resume"])
+@pytest.mark.parametrize("command", ["audit", "train"])
 def test_a_comment_in_the_recipe_does_no_harm_and_another_value_is_refused(command, copied):
     place = copied.path / "recipe.toml"
     text = place.read_text()
@@ -116,16 +116,16 @@ def test_a_file_that_holds_something_else_is_named(name, read, copied):
         read(copied)
 
 
-@pytest.mark.parametrize("command", ["audit", "resume"])
+@pytest.mark.parametrize("command", ["audit", "train"])
 def test_a_run_is_not_measured_on_other_data_and_does_not_go_on_with_them(command, copied, monkeypatch, capsys):
-    if command == "resume":
+    if command == "train":
         copied.set_status("running")
     monkeypatch.setattr("bayesmooth.train.evaluate.load", changed_load)
     assert main([command, str(copied.path)]) == 2
     assert "its data have changed: labels: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["resume", "audit", "compare", "predict"])
+@pytest.mark.parametrize("command", ["train", "audit", "compare", "predict"])
 def test_a_run_that_may_not_be_read_is_an_error_in_a_line(command, copied, monkeypatch, capsys):
     def refuse(self, *how):
         raise PermissionError(13, "Permission denied", str(self))

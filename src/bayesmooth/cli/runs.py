@@ -1,35 +1,27 @@
-"""`train` and `resume`, `predict` and `compare`, `recipes`."""
+"""`train`, `predict`, `compare` and `recipes`."""
 
 import sys
 from argparse import Namespace
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bayesmooth.cli import COLUMNS, DEVICE, RECIPE, SET, command, option
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_output
 
-if TYPE_CHECKING:
-    from bayesmooth.train import Recipe
-
 SHOWN = 10  # classes of predictions that are counted in the terminal
 
 
-RUN = option("run", type=Path, help="the run's directory")
-SAVING = option("--save-seconds", type=float, default=300, metavar="S", help="between checkpoints (default: 300)")
-
-
 @command(
-    option("recipe", metavar="data|recipe", help=f"your data (what `audit` takes), {RECIPE}"),
+    option("recipe", metavar="data|recipe|run", help=f"your data (what `audit` takes), {RECIPE}"),
     *COLUMNS,
     SET,
     option("--out", type=Path, help="the run's directory (default: runs/ and its title)"),
     *DEVICE,
-    SAVING,
+    option("--save-seconds", type=float, default=300, metavar="S", help="between checkpoints (default: 300)"),
 )
 def train(arguments: Namespace) -> int:
-    """Train on your own data or by a recipe; a run that was stopped goes on.
+    """Train on your own data or by a recipe; a run that was stopped goes on, and ends with the same bits.
 
     Of your own data, texts and pictures go through a frozen encoder. IVON
     trains a small network, or a linear model, on the numbers. A tenth of the
@@ -45,59 +37,43 @@ def train(arguments: Namespace) -> int:
       bayesmooth train photos/ --set train.epochs=40       one folder per class
       bayesmooth train reviews.csv --text review --label stars
       bayesmooth train digits-ivon --set corruption.rate=0.4 --out runs/first
+      bayesmooth train runs/first                          goes on with a run that was stopped
     """
     from bayesmooth.data.catalog import source
     from bayesmooth.data.opening import is_source
     from bayesmooth.train import Recipe, override, read_recipe
+    from bayesmooth.train import train as train_recipe
     from bayesmooth.train.choose import choose_settings
+    from bayesmooth.train.compare import format_report
     from bayesmooth.train.evaluate import SOURCE
     from bayesmooth.train.recipe import parameters
     from bayesmooth.train.run import RECIPE as RECIPE_FILE
+    from bayesmooth.train.run import StoppedError
+    from bayesmooth.train.sweep import keep_freed_memory
 
     asked = {key: getattr(arguments, key, None) for key in parameters(source)}
     columns = {key: value for key, value in asked.items() if value is not None}
-    place = Path(arguments.recipe)
-    if is_source(place):
+    place, out = Path(arguments.recipe), arguments.out
+    if (place / RECIPE_FILE).is_file():
+        recipe, out = Recipe.load(place / RECIPE_FILE, arguments.settings), out or place
+    elif is_source(place):
         tree = read_recipe(SOURCE)
         tree["data"] |= {"path": str(place), **columns}
         recipe = Recipe.from_dict(override(tree, arguments.settings), SOURCE)
         if not any(key.startswith(("optimizer.", "model.")) for key in arguments.settings):
             recipe = choose_settings(recipe)
-    elif (place / RECIPE_FILE).is_file():
-        raise InputError(f"{place}: a run; `bayesmooth resume {place}` goes on with it")
     elif columns:
         raise InputError(
             f"{arguments.recipe}: no data, so there are no columns to name; give a .csv, a folder of pictures, …"
         )
     else:
         recipe = Recipe.load(arguments.recipe, arguments.settings)
-    return run_recipe(recipe, arguments.out or Path("runs") / recipe.title, arguments)
-
-
-@command(RUN, *DEVICE, SAVING)
-def resume(arguments: Namespace) -> int:
-    """Go on with an interrupted run; it ends with the same bits as without the interruption.
-
-    example:
-      bayesmooth resume runs/first
-    """
-    from bayesmooth.train import Run
-
-    return run_recipe(Run.open(arguments.run).recipe, arguments.run, arguments)
-
-
-def run_recipe(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
-    """Train, and print the final figures."""
-    from bayesmooth.train import train as train_recipe
-    from bayesmooth.train.compare import format_report
-    from bayesmooth.train.run import StoppedError
-    from bayesmooth.train.sweep import keep_freed_memory
-
+    out = out or Path("runs") / recipe.title
     keep_freed_memory()
     try:
         run = train_recipe(recipe, out, device=arguments.device, save_seconds=arguments.save_seconds)
     except StoppedError:
-        raise KeyboardInterrupt(f" and saved; `bayesmooth resume {out}` goes on") from None
+        raise KeyboardInterrupt(f" and saved; `bayesmooth train {out}` goes on") from None
     for note in run.data().get("notes", ()):
         print(f"note: {note}")
     print(format_report(run.report(), out))
@@ -105,7 +81,7 @@ def run_recipe(recipe: "Recipe", out: Path, arguments: Namespace) -> int:
 
 
 @command(
-    RUN,
+    option("run", type=Path, help="the run's directory"),
     option("data", type=Path, help="a file or folder like the one it was trained on"),
     option("--out", type=Path, default=Path("predictions.csv"), help="a .csv (default: predictions.csv)"),
     *DEVICE,

@@ -83,7 +83,7 @@ class Run:
     def report(self) -> dict[str, Any]:
         """The final figures."""
         if not (self.path / REPORT).exists():
-            raise InputError(f"{self.path}: not finished ({self.status}); `bayesmooth resume {self.path}` goes on")
+            raise InputError(f"{self.path}: not finished ({self.status}); `bayesmooth train {self.path}` goes on")
         return files.read_json(self.path / REPORT)
 
     def seconds(self) -> float:
@@ -109,7 +109,7 @@ class Run:
         """The last checkpoint, or what a finished run has kept of it."""
         path = self.path / (MODEL if (self.path / MODEL).exists() else LAST)
         if not path.exists():
-            raise InputError(f"{self.path}: has no checkpoint yet; `bayesmooth resume {self.path}` goes on")
+            raise InputError(f"{self.path}: has no checkpoint yet; `bayesmooth train {self.path}` goes on")
         with files.name_errors(path, "checkpoint", "; put it back, or delete the run and train again"):
             saved: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         self.must_be(Recipe.from_dict(saved["recipe"]), "the checkpoint's")
