@@ -33,7 +33,7 @@ def read_arrays(rows: Any, labels: Any, columns: Columns, predicted: bool = Fals
     items: Any = _list_items(rows)
     if items and isinstance(items[0], str):
         table.parts = {"meta": {"text": [as_text(text) for text in items]}}
-    elif items and (isinstance(items[0], Path) or is_picture(items[0])):
+    elif items and (isinstance(items[0], Path) or hasattr(items[0], "convert")):
         files = [str(item) if isinstance(item, Path) else as_png(item) for item in items]
         table.parts = {"pictures": ImageFiles(Path(), files, SHOWN_SIZE)}
     else:
@@ -56,7 +56,7 @@ def read_arrays(rows: Any, labels: Any, columns: Columns, predicted: bool = Fals
 
 
 def _list_items(rows: Any) -> list[Any]:
-    """Texts or pictures one by one; nothing where it is an array of numbers."""
+    """Texts or pictures (of Pillow, or their paths) one by one; nothing where it is an array of numbers."""
     kind = getattr(getattr(rows, "dtype", None), "kind", "O")
     flat = getattr(rows, "ndim", 1) == 1 and not hasattr(rows, "columns") and kind in "OUT"
     return list(rows) if flat and isinstance(rows, Iterable) else []
@@ -98,11 +98,6 @@ def _take_tags(table: Table, labels: Any) -> bool:
     table.cells = {"labels": np.array(texts, object)}
     table.columns = replace(table.columns, separator=separator, class_names=words.names)
     return True
-
-
-def is_picture(item: Any) -> bool:
-    """Whether it is a picture of Pillow, which is not loaded to find out."""
-    return hasattr(item, "convert") and hasattr(item, "save")
 
 
 def as_png(picture: Any) -> bytes:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -319,4 +320,5 @@ def open_pictures(source: Source, rows: Rows, column: str | None = None) -> Imag
     cells = pictures.texts if pictures.kind == "words" else pictures.values.to_pylist()
     items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in cells]
     named = [v if isinstance(v, bytes) else str(v) for v in items]
-    return ImageFiles(source.table.folder, named, SHOWN_SIZE)
+    path = source.table.path
+    return ImageFiles(Path() if path is None else path.parent, named, SHOWN_SIZE)

@@ -86,7 +86,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
         write_text(out, "".join(parts))
 
     cells = make_cells(str(path), pairs)
-    return Table(str(path), columns, cells, len(rows), write, path, path.parent, numbers, has_commas=mark == ";")
+    return Table(str(path), columns, cells, len(rows), write, path, numbers, has_commas=mark == ";")
 
 
 def split_rows(path: Path, text: str, mark: str) -> list[tuple[Any, ...]]:
@@ -146,7 +146,7 @@ def read_json(path: Path, columns: Columns) -> Table:
             dumped = {row: json.dumps(value, ensure_ascii=ascii_only) for row, value in made.items()}
             write_text(out, "".join(dumped.get(row, lines[row]) + "\n" for row in kept))
 
-    table = Table(str(path), columns, cells, len(rows), write, path, path.parent)
+    table = Table(str(path), columns, cells, len(rows), write, path)
     return table
 
 
@@ -199,7 +199,7 @@ def read_excel(path: Path, columns: Columns) -> Table:
 
     pairs = [(name, [row[at] for row in rows]) for at, name in enumerate(header) if name is not None]
     numbers = [*every][1:]
-    table = Table(str(path), columns, make_cells(str(path), pairs), len(rows), write, path, path.parent, numbers)
+    table = Table(str(path), columns, make_cells(str(path), pairs), len(rows), write, path, numbers)
     return table
 
 
@@ -214,7 +214,7 @@ def read_parquet(path: Path, columns: Columns) -> Table:
         write_atomically(out, lambda beside: parquet.write_table(changed, beside))
 
     cells = make_cells(str(path), zip(data.column_names, data.columns, strict=True))
-    table = Table(str(path), columns, cells, len(data), write, path, path.parent)
+    table = Table(str(path), columns, cells, len(data), write, path)
     return table
 
 
@@ -241,7 +241,7 @@ def read_hugging_face(what: Any, columns: Columns) -> Table:
         write_folder(out, path, lambda beside: made.save_to_disk(str(beside)))
 
     cells = make_cells(where, zip(rows.column_names, rows.columns, strict=True))
-    table = Table(where, columns, cells, len(rows), write, path, (path or Path()) / split)
+    table = Table(where, columns, cells, len(rows), write, path)
     if len(splits) > 1:
         table.notes = (Note(Kind.SPLIT, f"this is the split {split!r}, of {', '.join(splits)}"),)
     kinds = [

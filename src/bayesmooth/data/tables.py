@@ -56,8 +56,6 @@ class Table:
     count: int
     write: Write | None = None
     path: Path | None = None
-    folder: Path = Path()
-    """Where the paths of pictures begin."""
     numbers: Sequence[int] | None = None
     """Of the rows, as a spreadsheet counts them."""
     has_commas: bool = False
