@@ -65,7 +65,7 @@ def make_folder(path: Path, fill: Callable[[Path], object]) -> None:
 def copy_files(source: Path, out: Path, place: Callable[[Path], Path | None]) -> None:
     """Copy a folder's files to their `place` (None: leave it out), count them, and refuse to lose one."""
     wanted = set()
-    for file in _walk(source):
+    for file in walk(source):
         to = place(file)
         if to is None:
             continue
@@ -77,17 +77,19 @@ def copy_files(source: Path, out: Path, place: Callable[[Path], Path | None]) ->
             shutil.copy2(source / file, out / to)
         else:  # a link that leads nowhere, or to another folder, stays one
             (out / to).symlink_to(os.readlink(source / file))
-    if wanted != set(_walk(out, follow=0)):
+    if wanted != set(walk(out, follow=0)):
         raise InputError(f"{source}: not all of its {len(wanted)} files arrived; is another program at work there?")
 
 
-def _walk(top: Path, inside: Path = Path(), follow: int = 2) -> Iterator[Path]:
+def walk(top: Path, inside: Path = Path(), follow: int = 2) -> Iterator[Path]:
     """All files below a folder. Links to folders are followed as deep as classes lie, unless they lead up."""
-    for name in sorted(os.listdir(top / inside)):
+    with name_errors(top / inside, "folder"):
+        names = sorted(os.listdir(top / inside))
+    for name in names:
         path, file = inside / name, top / inside / name
         link = file.is_symlink() and (len(path.parts) > follow or leads_up(file))
         if file.is_dir() and not link:
-            yield from _walk(top, path, follow)
+            yield from walk(top, path, follow)
         else:
             yield path
 

@@ -62,14 +62,14 @@ def test_two_spellings_of_an_accent_are_one_class(picture_dir, tmp_path_factory)
 
 
 def test_a_folder_that_cannot_be_opened_is_named(picture_dir, monkeypatch):
-    scan = os.scandir
+    listdir = os.listdir
 
     def refuse(top):  # as root no permission is missing
         if Path(top).name == "dog":
             raise PermissionError(13, "Permission denied", str(top))
-        return scan(top)
+        return listdir(top)
 
-    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "listdir", refuse)
     with pytest.raises(InputError, match=r"dog: cannot be read \(Permission denied\)"):
         open_source(picture_dir)
 

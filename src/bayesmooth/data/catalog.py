@@ -131,15 +131,15 @@ def _open_split(split: str, root: Path, path: str, labels: str | None, columns: 
         return replace(opened, name=f"{opened.name}/{split}")
     opened = open_source(file, columns, None if labels is None else find_path(labels, root, split))
     opened = replace(opened, name=f"{opened.name}/{split}")
-    if opened.table is not None and "split" in opened.table.names and "{split}" not in path:
-        rows = torch.tensor([str(value) == split for value in opened.column("split")], dtype=torch.bool, device="cpu")
-        if bool(rows.any()):
+    if "{split}" in path:
+        return opened
+    if opened.table is not None and "split" in opened.table.names:
+        rows = [str(value) == split for value in opened.column("split")]
+        if any(rows):
             return opened.subset(rows)
-        if split != "train":
-            raise MissingError(f"{file}: no row whose column `split` is {split!r}")
-    if split != "train" and "{split}" not in path:
+    if split != "train":
         raise MissingError(
-            f"{file}: has no {split!r}; add a column `split`, or put {{split}} in the path; or set "
+            f"{file}: has no {split!r}; add a column `split` that says so, or put {{split}} in the path; or set "
             "evaluate.test=false, and data.validation=0.1"
         )
     return opened

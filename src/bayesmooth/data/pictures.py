@@ -4,7 +4,6 @@ A folder is `PATH/<class>/*.jpg`, or `PATH/train/<class>/*.jpg` and `PATH/test/<
 """
 
 import io
-import os
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ from bayesmooth.data.labels import Labels, as_text, encode, name_classes
 from bayesmooth.data.source import Columns, Kind, Note
 from bayesmooth.data.tables import Changes, Table, write_folder
 from bayesmooth.errors import InputError, require
-from bayesmooth.files import copy_files, is_file_name, leads_up, name_errors
+from bayesmooth.files import copy_files, is_file_name, name_errors, walk
 
 MAX_PIXELS = 50_000_000  # a picture of more is taken for an attack on memory
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -146,7 +145,10 @@ def read_folder(path: Path, columns: Columns, labelled: bool = True, split: str 
     if columns.tags is not None or columns.separator is not None:
         raise InputError(f"{path}: tags are read from tables; list the pictures in one")
     base = path / split if labelled and (path / "train").is_dir() else path
-    listed = list_files(base, labelled)
+    listed = [file.as_posix() for file in walk(base, follow=int(labelled))]
+    if labelled:  # what lies in the folder of a class
+        listed = [name for name in listed if "/" in name and not name.startswith(".")]
+    listed.sort(key=lambda name: (unicodedata.normalize("NFC", name.partition("/")[0]) if labelled else "", name))
     files = [name for name in listed if Path(name).suffix.lower() in SUFFIXES and not SURROGATES.search(name)]
     if not files:
         raise InputError(
@@ -165,23 +167,6 @@ def read_folder(path: Path, columns: Columns, labelled: bool = True, split: str 
     write = partial(_write_folder, path, base, files)
     parts = {"pictures": ImageFiles(base.absolute(), files, SHOWN_SIZE)}
     return Table(str(path), columns, cells, len(files), write, path, notes=tuple(notes), given=given, parts=parts)
-
-
-def list_files(base: Path, labelled: bool) -> list[str]:
-    """The files in the folders of the classes, or in any folder without labels; folders and files by their names."""
-
-    def refuse(error: OSError) -> None:
-        raise InputError(f"{error.filename}: cannot be read ({error.strerror})")
-
-    folders, files = [""], list[str]()
-    if labelled:
-        with name_errors(base, "folder"):
-            inside = [p.name for p in base.iterdir() if p.is_dir() and not p.name.startswith(".") and not leads_up(p)]
-        folders = sorted(inside, key=lambda name: (unicodedata.normalize("NFC", name), name))
-    for folder in folders:
-        every = os.walk(base / folder, onerror=refuse)
-        files += sorted(Path(top, name).relative_to(base).as_posix() for top, _, names in every for name in names)
-    return files
 
 
 def _write_folder(path: Path, base: Path, files: Sequence[str], out: Path, changes: Changes, rows: list[int]) -> None:
