@@ -1,5 +1,6 @@
 """The Gaussian over weights: sample it, predict with its average, save it. Needs no optimizer."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from bayesmooth.theory.links import Link
 
 FORMAT = "bayesmooth.posterior.1"  # of its file
 # what DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
-WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+WRAPPERS = re.compile(r"\b(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,8 @@ class Posterior:
     def targets(self, model: nn.Module) -> dict[str, Tensor]:
         """The model's parameters that this posterior names, by its own names, in the model's order."""
         own = dict(model.named_parameters(remove_duplicate=False))
-        plain = {_unwrapped(name): name for name in reversed(own)}  # without wrappers; the first name counts
-        found = {name if name in own else plain.get(_unwrapped(name)): name for name in self.mean}
+        plain = {WRAPPERS.sub("", name): name for name in reversed(own)}  # without wrappers; the first name counts
+        found = {name if name in own else plain.get(WRAPPERS.sub("", name)): name for name in self.mean}
         for there, name in found.items():
             shape = tuple(self.mean[name].shape)
             if there is None or tuple(own[there].shape) != shape:
@@ -194,10 +195,6 @@ def name_parameters(groups: list[dict[str, Any]], model: nn.Module | None = None
             "model.named_parameters()"
         )
     return {param: name for group in groups for param, name in zip(group["params"], group["param_names"], strict=True)}
-
-
-def _unwrapped(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
 @contextmanager
