@@ -170,7 +170,9 @@ def test_what_cannot_be_read_is_named(data, named):
 def test_labels_stay_as_given_where_that_is_asked_for_or_the_loss_is_ones_own():
     assert {row["labels"] for row in run(teach=False, epochs=1).table} == {"given"}
     own = nn.CrossEntropyLoss(label_smoothing=0.1)
-    assert {row["labels"] for row in run(loss=own, epochs=1).table} == {"given"}
+    found = run(loss=own, epochs=1)
+    assert {row["labels"] for row in found.table} == {"given"}
+    assert sorted(line.split()[0] for line in str(found).splitlines()[1:]) == ["AdamW"] * 3 + ["IVON"] * 3
 
 
 def test_wrong_labels_are_predicted_right_and_those_held_back_are_learned_in_the_end(tmp_path):

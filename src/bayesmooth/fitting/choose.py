@@ -86,7 +86,8 @@ class Fit:
         chosen = {**describe_setting(self.setting), "labels": self.labels}
         for row in sorted(self.table, key=lambda row: (-row["trained"], -(row["accuracy"] or 0))):
             same = chosen == {name: row[name] for name in names if name in row}
-            values = [f"{row.get(name, '–'):>9}" for name in names]
+            blank = {"optimizer": "IVON"}  # of `fit`, where a setting names no other
+            values = [f"{row.get(name, blank.get(name, '–')):>9}" for name in names]
             accuracy = "learned" if row["accuracy"] is None else f"{row['accuracy']:.1%}"
             lines.append("  ".join([*values, f"{row['trained']:7.0%}", accuracy + " ← chosen" * same]))
         return "\n".join(lines)
