@@ -30,6 +30,9 @@ class Case:
             loss.attach(TinyResNet(), images(1))
         if self.method == "loras":
             nn.init.normal_(loss.embedding, std=0.5)
+        if self.method == "sop":
+            loss.u.fill_(0.5)
+            loss.v.fill_(0.1)
         # An epoch whose predictions are all correct, so that S is no constant.
         if self.method == "ols":
             loss(2 * torch.eye(K) + 0.3 * torch.randn(K, K), torch.arange(K))
@@ -124,10 +127,20 @@ def forward_label(loss: Any, z: Tensor, y: Tensor) -> Tensor:
     return joint / joint.sum(1, keepdim=True)
 
 
-def doubted(loss: Any, z: Tensor, y: Tensor) -> Tensor:
-    """(1 − p_y^q)(p − y): a share of the label is replaced by the prediction."""
+def doubted(z: Tensor, y: Tensor, kept: Tensor) -> Tensor:
+    """(1 − w)(p − y): a share of the label is replaced by the prediction."""
+    return (1 - kept).unsqueeze(1) * (z.softmax(1) - one_hot(z, y))
+
+
+def prob_of(z: Tensor, y: Tensor) -> Tensor:
+    return z.softmax(1).gather(1, y[:, None])[:, 0]
+
+
+def bootstrapped_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
     p = z.softmax(1)
-    return (1 - p.gather(1, y[:, None]) ** loss.q) * (p - one_hot(z, y))
+    soft = p * (1 + p.log() + entropy(p).unsqueeze(1))
+    own = one_hot(z, z.argmax(1)) if loss.form == "hard" else soft
+    return (1 - loss.beta) * (own - one_hot(z, y))
 
 
 def positions(loss: Any, z: Tensor) -> dict[str, Any]:
@@ -139,6 +152,17 @@ def elr_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
     t = loss.beta * loss.averages[: len(z)].to(z.dtype) + (1 - loss.beta) * p
     agreement = (p * t).sum(1, keepdim=True)
     return loss.weight * p * (t - agreement) / (1 - agreement)
+
+
+def sop_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
+    """t = p − ∂L/∂z; classes that a bound holds pass no gradient."""
+    p, u, v = z.softmax(1), loss.u[: len(z)].to(z.dtype), loss.v[: len(z)].to(z.dtype)
+    raised = p + torch.where(one_hot(z, y) == 1, u**2, -(v**2))
+    bounded, free = raised.clamp_min(1e-4), (raised > 1e-4).to(z.dtype)
+    total = bounded.sum(1, keepdim=True)
+    slope = free * (1 / total - one_hot(z, y) / bounded)
+    seen = (bounded / total).gather(1, y[:, None]) > 1e-4
+    return p - one_hot(z, y) - seen * p * (slope - (p * slope).sum(1, keepdim=True))
 
 
 def no_noise(loss: Any, z: Tensor, y: Tensor) -> Tensor:
@@ -185,8 +209,12 @@ CASES = [
         lambda loss, z, y: transition(z.shape[1]).inverse()[y] - one_hot(z, y),
         lambda K: {"transition": transition(K)},
     ),
-    Case("gce", doubted),
+    Case("gce", lambda loss, z, y: doubted(z, y, prob_of(z, y) ** 0.7)),
+    Case("sce", lambda loss, z, y: doubted(z, y, 0.1 + 4 * prob_of(z, y))),
+    Case("bootstrapping", bootstrapped_noise, lambda K: {"beta": 0.6}),
+    Case("bootstrapping", bootstrapped_noise, lambda K: {"form": "hard", "beta": 0.6}, variant="hard"),
     Case("elr", elr_noise, of_examples, positions),
+    Case("sop", sop_noise, of_examples, positions),
 ]
 
 

@@ -32,7 +32,11 @@ GOLDENS = [
     ("forward_correction", {"transition": T}, torch.tensor([[0.6, 0.4]]).log(), [1], {}, 0.9162907),
     ("backward_correction", {"transition": T}, torch.tensor([[0.6, 0.4]]).log(), [1], {}, 1.1595698),
     ("gce", {}, LOG_P, [0], {}, 0.3156344),
+    ("sce", {}, LOG_P, [0], {}, 1.2356675),
+    ("bootstrapping", {}, LOG_P, [1], {}, 1.5690569),
+    ("bootstrapping", {"form": "hard"}, LOG_P, [1], {}, 1.3588853),
     ("elr", OF_ONE, LOG_P, [1], FIRST, 1.0792264),  # ⟨p, t⟩ = .3 · .54
+    ("sop", OF_ONE, LOG_P, [1], FIRST, 3.6094379),  # cross-entropy, and 2 for a wrong prediction
 ]
 
 
@@ -203,7 +207,7 @@ def test_bad_input_is_refused_with_value_rule_and_way_out(problem):
         (torch.arange(6) + 59, r"index 64: must be in 0…63; build the loss with num_examples="),
     ],
 )
-@pytest.mark.parametrize("method", ["alasca", "elr"])
+@pytest.mark.parametrize("method", ["alasca", "elr", "sop"])
 def test_positions_must_be_given_and_known(cases, method, index, message):
     case = next(case for case in cases if case.method == method)
     loss, (z, y) = case.make(4), batch(4)
@@ -213,7 +217,9 @@ def test_positions_must_be_given_and_known(cases, method, index, message):
     torch.testing.assert_close(loss.state_dict(), before, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("method", ["ols", "alasca", "loras", "forward_correction", "backward_correction", "elr"])
+@pytest.mark.parametrize(
+    "method", ["ols", "alasca", "loras", "forward_correction", "backward_correction", "elr", "sop"]
+)
 def test_a_loss_built_for_other_classes_refuses(cases, method):
     case = next(case for case in cases if case.method == method)
     with pytest.raises(InputError, match=r"logits of 5 classes: \w+ was built for 4; build it"):

@@ -11,6 +11,8 @@ from bayesmooth.losses import (
     ACLS,
     GCE,
     LOSSES,
+    SCE,
+    Bootstrapping,
     ConfidencePenalty,
     CrossEntropy,
     LabelSmoothing,
@@ -38,6 +40,8 @@ def batch(K):
         (ConfidencePenalty(0.5, threshold=0.9), torch.tensor([[0.3, 0.0, -0.2]])),  # uncertain
         (OODSmoothing(0.0), Z),
         (SelfKnowledgeSmoothing(), Z),  # without a past self
+        (SCE(1.0, 0.0), Z),
+        (Bootstrapping(1.0), Z),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -55,6 +59,7 @@ def test_the_label_is_the_given_one_where_nothing_is_to_be_softened(loss, z):
         ("als", {"weight": 1, "exclude": "argmax"}),
         ("confidence_penalty", {"threshold": float("nan")}),
         ("gce", {"q": 0}),
+        ("sop", {"num_examples": 2, "num_classes": 3, "u_lr": -1}),
     ],
 )
 def test_an_option_outside_its_range_is_named(name, options):

@@ -170,15 +170,23 @@ def test_shared_points_give_the_moments_of_independent_softmax_logits(scale):
 
 
 @pytest.mark.parametrize("std", [0.5, 3.0])
-def test_two_classes_are_one_sigmoid_of_the_difference(std):
-    mean = logits(9, 2)
-    var = torch.full_like(mean, std**2)
-    var[:, 1] /= 4
-    pair = moments(Categorical(), mean, var)
-    single = moments(Bernoulli(), mean[:, 0] - mean[:, 1], var.sum(1))
-    torch.testing.assert_close(pair.mean[:, 0], single.mean, rtol=0, atol=4e-3)
-    torch.testing.assert_close(pair.variance[:, 0], single.variance, rtol=0, atol=4e-3)
-    torch.testing.assert_close(pair.log_partition, mean[:, 1] + single.log_partition, rtol=0, atol=4e-3)
+@pytest.mark.parametrize("correlation", [None, 0.0, 0.6])
+def test_moments_of_two_classes_are_the_integrals_over_the_plane(std, correlation):
+    mean, root = logits(9, 2), std * torch.tensor([[1.0, 0.0], [0.0, 0.5]], dtype=torch.float64)
+    if correlation:
+        root[1] = std / 2 * torch.tensor([correlation, (1 - correlation**2) ** 0.5])
+    covariance = (root @ root.T).expand(9, 2, 2)
+    axis = torch.linspace(-9, 9, 601, dtype=torch.float64)  # the trapezoidal rule is exact to rounding here
+    e = torch.cartesian_prod(axis, axis)
+    weight = torch.exp(-e.square().sum(1) / 2)
+    f = mean[:, None] + e @ root.T
+    p = f.softmax(-1)
+    of = lambda values: torch.einsum("s,ns...->n...", weight / weight.sum(), values)  # noqa: E731
+    diagonal = correlation is None
+    exact = of(f.logsumexp(-1)), of(p), of((p * (1 - p)) if diagonal else Categorical().variance(f))
+    given = covariance.diagonal(dim1=-2, dim2=-1) if diagonal else covariance
+    for got, wanted in zip(moments(Categorical(), mean, given), exact, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=0, atol=1e-6)
 
 
 def test_correlated_logits_with_a_diagonal_covariance_are_independent():

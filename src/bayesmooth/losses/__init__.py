@@ -3,8 +3,16 @@
 from bayesmooth.losses.alasca import ALASCA
 from bayesmooth.losses.base import CrossEntropy, LabelSmoothing, Loss
 from bayesmooth.losses.correction import BackwardCorrection, ForwardCorrection, estimate_transition
-from bayesmooth.losses.formulas import ACLS, GCE, ConfidencePenalty, OODSmoothing, SelfKnowledgeSmoothing
-from bayesmooth.losses.learned import ELR, LowRankSmoothing, OnlineLabelSmoothing
+from bayesmooth.losses.formulas import (
+    ACLS,
+    GCE,
+    SCE,
+    Bootstrapping,
+    ConfidencePenalty,
+    OODSmoothing,
+    SelfKnowledgeSmoothing,
+)
+from bayesmooth.losses.learned import ELR, SOP, LowRankSmoothing, OnlineLabelSmoothing
 
 LOSSES: dict[str, type[Loss]] = {
     "ce": CrossEntropy,
@@ -19,7 +27,10 @@ LOSSES: dict[str, type[Loss]] = {
     "forward_correction": ForwardCorrection,
     "backward_correction": BackwardCorrection,
     "gce": GCE,
+    "sce": SCE,
+    "bootstrapping": Bootstrapping,
     "elr": ELR,
+    "sop": SOP,
 }
 
 __all__ = [
@@ -28,7 +39,10 @@ __all__ = [
     "ELR",
     "GCE",
     "LOSSES",
+    "SCE",
+    "SOP",
     "BackwardCorrection",
+    "Bootstrapping",
     "ConfidencePenalty",
     "CrossEntropy",
     "ForwardCorrection",

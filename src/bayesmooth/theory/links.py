@@ -227,12 +227,15 @@ def softmax_moments(mean: Tensor, cov: Tensor, samples: int = SAMPLES, seed: int
     """The categorical moments of logits (…, K), averaged over `samples` points, in pieces that fit the cache.
 
     Shared quasi-random points are exact to degree 3 (where they are enough): ε is right to a few per cent of itself for
-    standard deviations up to 1. With `own`, every example has mirrored random draws of its own, the same at every call:
-    their errors cancel over the examples, so that a few are enough to fit a model.
+    standard deviations up to 1; of two classes it is right to rounding, if `samples` are not fewer than usual. With
+    `own`, every example has mirrored random draws of its own, the same at every call: their errors cancel over the
+    examples, so that a few are enough to fit a model.
     """
     if samples < 2 or samples % 2:
         raise InputError(f"{samples} draws: must be even and at least 2, as they come in pairs")
     batch, classes = mean.shape[:-1], mean.shape[-1]
+    if classes == 2 and samples >= SAMPLES and not own:
+        return two_class_moments(mean, cov)
     flat, spread = mean.reshape(-1, classes), cov.reshape(-1, *cov.shape[mean.ndim - 1 :])
     generator = torch.Generator().manual_seed(seed)
     rows = max(1, AT_ONCE // (classes * samples))
@@ -250,13 +253,22 @@ def softmax_moments(mean: Tensor, cov: Tensor, samples: int = SAMPLES, seed: int
         total = unscaled.sum(-1, keepdim=True)
         p = unscaled / total
         share = m.new_full((samples,), 1 / samples)  # by it a mean takes half of the time that `mean` does
-        log_partition, expected = (
-            torch.tensordot(share, (top + total.log()).squeeze(-1), 1),
-            torch.tensordot(share, p, 1),
-        )
+        log_partition = torch.tensordot(share, (top + total.log()).squeeze(-1), 1)
+        expected = torch.tensordot(share, p, 1)
         if correlated:
             variance = torch.diag_embed(expected) - torch.einsum("s,snj,snk->njk", share, p, p)
         else:
             variance = expected - torch.tensordot(share, p * p, 1)
         pieces.append(Moments(log_partition, expected, variance))
     return Moments(*(torch.cat(p).reshape(batch + p[0].shape[1:]) for p in zip(*pieces, strict=True)))
+
+
+def two_class_moments(mean: Tensor, cov: Tensor) -> Moments:
+    """Two classes are one sigmoid of f₀ − f₁, and A(f) = f₁ + log(1 + e^(f₀ − f₁))."""
+    correlated = cov.ndim > mean.ndim
+    signs = mean.new_tensor([1.0, -1.0])
+    var = torch.einsum("...ij,i,j->...", cov, signs, signs) if correlated else cov.sum(-1)
+    one = sigmoid_moments(mean[..., 0] - mean[..., 1], var)
+    shape = signs[:, None] * signs if correlated else signs.abs()
+    variance = one.variance.reshape(*one.variance.shape, *[1] * shape.ndim) * shape
+    return Moments(mean[..., 1] + one.log_partition, torch.stack([one.mean, 1 - one.mean], -1), variance)
