@@ -244,11 +244,8 @@ def read_hugging_face(what: Any, columns: Columns) -> Table:
     table = Table(where, columns, cells, len(rows), write, path)
     if len(splits) > 1:
         table.notes = (Note(Kind.SPLIT, f"this is the split {split!r}, of {', '.join(splits)}"),)
-    kinds = [
-        data.features[name] for name in ((columns.label,) if columns.label else LABELS) if name in rows.column_names
-    ]
-    names = next((kind.names for kind in kinds if getattr(kind, "names", None)), None)
-    if names:
+    label = columns.label or next((name for name in LABELS if name in cells), "")
+    if names := getattr(data.features.get(label), "names", None):
         table.class_names, table.numbered = tuple(map(str, names)), True
     return table
 
