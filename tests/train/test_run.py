@@ -67,12 +67,6 @@ def test_the_examples_of_a_run_are_the_noisy_ones_it_saw(finished):
     assert wrong == len(json.loads((finished.path / "noise.json").read_text())["index"]) > 20
 
 
-def test_a_finished_run_is_not_trained_again(finished):
-    before = (finished.path / "run.json").stat().st_mtime_ns
-    assert train(finished.recipe, finished.path, quiet=True).status == "finished"
-    assert (finished.path / "run.json").stat().st_mtime_ns == before
-
-
 @pytest.fixture
 def copied(finished, tmp_path):
     """A copy of the finished run, to be damaged."""
