@@ -43,20 +43,19 @@ class Splits:
 
     def facts(self) -> dict[str, Any]:
         """What `data.json` says about them."""
-        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        train, parts = self.train, {"train": self.train, "validation": self.validation, "test": self.test}
+        scaled = train if len(train.input_shape) == 1 else None  # a table's columns; a public set's are in its loader
         facts: dict[str, Any] = {
-            "class_names": list(self.train.class_names),
-            "input_shape": list(self.train.input_shape),
-            "labels": label_hash(self.train)[:12],
+            "class_names": list(train.class_names),
+            "input_shape": list(train.input_shape),
+            "labels": label_hash(train)[:12],
             "summary": {name: repr(part) for name, part in parts.items() if part is not None},
+            "mean": list(scaled.mean or ()) if scaled else [],
+            "std": list(scaled.std or ()) if scaled else [],
+            "reading": {k: v for k, v in asdict(train.reading).items() if v} if train.reading else {},
+            "notes": [note.text for note in train.notes],
         }
-        if self.train.mean and self.train.std and len(self.train.input_shape) == 1:
-            # The columns of a table, by its training rows; those of a public set are in its loader.
-            facts |= {"mean": list(self.train.mean), "std": list(self.train.std)}
-        if self.train.reading is not None:
-            facts["reading"] = {k: v for k, v in asdict(self.train.reading).items() if v}
-        notes = [note.text for note in self.train.notes]
-        return facts | ({"notes": notes} if notes else {})
+        return {name: value for name, value in facts.items() if value}
 
 
 def prepare(recipe: Recipe) -> Splits:
