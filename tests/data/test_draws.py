@@ -93,8 +93,6 @@ def test_old_labels_become_the_clean_ones_unless_these_are_known():
         ("symetric", {"rate": 0.1}, "must be one of symmetric"),
         ("symmetric", {"rate": 1.5}, "rate=1.5: must be from 0 to 1"),
         ("pairflip", {"rate": -0.1}, "rate=-0.1"),
-        ("symmetric", {"kappa": 0.1}, "its settings are rate"),
-        ("data_dependent", {}, "its settings are kappa, beta, offset"),
         ("matrix", {"matrix": [[1.0]]}, "must be 10 × 10"),
         ("matrix", {"matrix": np.full((10, 10), 0.2)}, "row 0"),
         ("matrix", {"matrix": np.full((10, 10), np.nan)}, "row 0"),

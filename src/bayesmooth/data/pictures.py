@@ -85,18 +85,14 @@ class ImageFiles:
         Whatever is wrong with it, also while the body reads its pixels, is an error that names it.
         """
         item = self.items[number]
-        source = item if isinstance(item, bytes) else self.root / item
-        name = str(source) if isinstance(source, Path) else f"picture {number}"
-        with name_errors(name, "picture", "; replace it, or delete it"):
-            if isinstance(source, Path) and not source.exists():
-                raise InputError("no such picture; is the set complete?")
-            if not (source.stat().st_size if isinstance(source, Path) else len(source)):
-                raise InputError("is empty (0 bytes)")
-            file = source if isinstance(source, Path) else io.BytesIO(source)
-            with require("PIL.Image", extra="data").open(file, formats=FORMATS) as picture:
-                if picture.width * picture.height > MAX_PIXELS:
-                    raise InputError(f"has {picture.width} × {picture.height} pixels, more than {MAX_PIXELS:,}")
-                yield picture
+        file: Any = io.BytesIO(item) if isinstance(item, bytes) else self.root / item
+        name = f"picture {number}" if isinstance(item, bytes) else str(file)
+        library = require("PIL.Image", extra="data")
+        named = name_errors(name, "picture", "; replace it, or delete it")
+        with named, library.open(file, formats=FORMATS) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise InputError(f"has {picture.width} × {picture.height} pixels, more than {MAX_PIXELS:,}")
+            yield picture
 
     def read_bytes(self, number: int) -> bytes:
         """The content of a file; empty where it cannot be read."""
