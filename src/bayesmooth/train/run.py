@@ -247,13 +247,18 @@ def train(
         try:
             seconds = _train_to_end(run, where, save_seconds, facts)
         except BaseException as error:
-            ends = {KeyboardInterrupt: "interrupted", DivergedError: "diverged", BaseException: "failed"}
             with suppress(InputError):  # a full disk has been reported already
-                run.set_status(next(ends[kind] for kind in ends if isinstance(error, kind)), str(error), **facts)
+                run.set_status(name_end(error), str(error), **facts)
             raise
         run.set_status("finished", seconds=round(seconds, 3), **facts)
         (run.path / LAST).unlink(missing_ok=True)  # a finished run needs no optimizer
     return run
+
+
+def name_end(error: BaseException) -> str:
+    """The status of a run that ends with this error."""
+    ends = {KeyboardInterrupt: "interrupted", DivergedError: "diverged", BaseException: "failed"}
+    return next(ends[kind] for kind in ends if isinstance(error, kind))
 
 
 def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: dict[str, Any]) -> float:

@@ -27,9 +27,8 @@ from bayesmooth import progress
 from bayesmooth.data import data_root, keep_data_in
 from bayesmooth.errors import InputError, require
 from bayesmooth.progress import format_epoch
-from bayesmooth.train.loop import DivergedError
 from bayesmooth.train.recipe import Recipe, Tree, find_differences, override
-from bayesmooth.train.run import Run, StoppedError, handle_signals, train
+from bayesmooth.train.run import Run, StoppedError, handle_signals, name_end, train
 
 T = TypeVar("T")
 
@@ -51,12 +50,10 @@ class Outcome:
     @classmethod
     def of(cls, run: Run, error: BaseException) -> Self:
         """The outcome where training raised an error; the lines of its message become one."""
-        message = "; ".join(filter(None, map(str.strip, str(error).splitlines())))
-        if isinstance(error, StoppedError):
-            return cls(run, "interrupted")
-        if isinstance(error, DivergedError):
-            return cls(run, "diverged", message)
-        return cls(run, "failed", f"{message or type(error).__name__} (see {run.path.with_suffix('.log')})")
+        status, message = name_end(error), "; ".join(filter(None, map(str.strip, str(error).splitlines())))
+        if status == "failed":
+            message = f"{message or type(error).__name__} (see {run.path.with_suffix('.log')})"
+        return cls(run, status, message)
 
 
 def train_one(run: Run, device: str | None, data: Path) -> Outcome:
