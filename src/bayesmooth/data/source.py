@@ -308,11 +308,14 @@ class Source:
 
     def write(self, out: Path, changes: Mapping[str, str | None]) -> None:
         """Write it again in its own format, with other labels by id and without those that are None."""
-        if self.table is None or self.rows is None:
+        table, where = self.table, self.find(list(changes))
+        if table is None or self.rows is None or table.write is None:
             raise InputError(f"{self.name}: lies in no file, so it cannot be written again")
-        where = self.find(list(changes))
         by_row = {int(self.rows[where[name]]): text for name, text in changes.items()}
-        self.table.rewrite(out, self.labels, by_row)
+        wanted = {row: text for row, text in by_row.items() if text is not None}
+        cells = {name: table.texts(name) for name in table.label_columns}
+        kept = [row for row in range(table.count) if by_row.get(row, "") is not None]
+        table.write(out, self.labels.edit_cells(cells, wanted, table.numbered), kept)
 
     def __repr__(self) -> str:
         kind = "streamed inputs"

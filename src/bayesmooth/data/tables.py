@@ -176,16 +176,6 @@ class Table:
                     raise InputError(f"{self.where}: its labels are numbers; {text!r} is not one") from None
         return [known.get(changed[row], changed[row]) if row in changed else old for row, old in enumerate(values)]
 
-    def rewrite(self, out: Path, labels: Labels, by_row: Mapping[int, str | None]) -> None:
-        """Write it with other labels by row, without those that are None."""
-        if self.write is None:
-            raise InputError(f"{self.where}: lies in memory, so it cannot be written again")
-        cells = {name: self.texts(name) for name in self.label_columns}
-        wanted = {row: text for row, text in by_row.items() if text is not None}
-        changes = labels.edit_cells(cells, wanted, self.numbered)
-        rows = [row for row in range(self.count) if by_row.get(row, "") is not None]
-        self.write(out, changes, rows)
-
 
 Read = tuple[Sequence[int], Labels, Tensor | None]
 """Which rows have a label, their labels, and the clean ones."""
