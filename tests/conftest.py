@@ -23,7 +23,7 @@ if hasattr(signal, "SIGHUP"):
 
 SLOW_FILES = {
     "test_benchmarks.py", "test_docs.py", "test_examples.py", "test_notebooks.py", "test_readme.py",
-    "test_release.py", "test_report_browser.py", "test_two_ranks.py", "test_ivon_converges.py",
+    "test_command.py", "test_release.py", "test_report_browser.py", "test_two_ranks.py", "test_ivon_converges.py",
 }  # fmt: skip
 SLOW_FIXTURES = {"smoke", "two_of_three", "two_nodes"}
 

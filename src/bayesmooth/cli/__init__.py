@@ -7,6 +7,7 @@ called, so help is there at once.
 
 import io
 import os
+import signal
 import sys
 import warnings
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -97,8 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an arrow must not end a long computation
+    # A process that ignores Ctrl-C, as nohup's children do, goes on to do so.
+    hears = argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:
-        return run_command(given)
+        return run_command(given, hears)
     except InputError as error:
         print(f"bayesmooth: {error}", file=sys.stderr)
         return WRONG_INPUT
@@ -114,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
 
 
-def run_command(given: Sequence[str]) -> int:
+def run_command(given: Sequence[str], hears: bool) -> int:
     """Parse, load, call; `--quiet` and `--data-dir` hold for all that is called, and warnings are for the user."""
     name = given[0] if given else "--help"
     if name in ("--help", "-h"):
@@ -127,6 +130,10 @@ def run_command(given: Sequence[str]) -> int:
         raise InputError(f"unknown command '{name}'; {did_you_mean(name, MODULES)}")
     function = getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
     options = vars(make_parser(name, function).parse_args(given[1:]))
+    if hears:  # Ctrl-C ends the process at once: an exception inside a compiled module that is being loaded may be lost
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        import_module("bayesmooth.audit" if MODULES[name] == "audit" else "bayesmooth.train")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     from bayesmooth.data import keep_data_in
     from bayesmooth.progress import silence
