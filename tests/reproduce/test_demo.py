@@ -58,8 +58,3 @@ def test_all_methods_have_the_same_digits_and_wrong_labels():
         cells = [cell for cell in STUDIES["demo"].cells(DEMO) if cell.labels["seed"] == seed]
         for section in ("data", "corruption", "model", "train"):
             assert len({str(cell.recipe.to_dict()[section]) for cell in cells}) == 1
-
-
-def test_no_seed_is_an_error_in_one_line(tmp_path, capsys):
-    assert cli.main(["demo", "--out", str(tmp_path), "--seeds", "0"]) == 2
-    assert capsys.readouterr().err == "bayesmooth: --seeds 0: must be ≥ 1\n"

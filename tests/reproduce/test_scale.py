@@ -4,7 +4,6 @@ import pytest
 
 from reproduce import STUDIES
 from reproduce.study import SCALES
-from reproduce.table import EARLY
 
 DAY, FEATURES, FULL = SCALES["day"], SCALES["features"], SCALES["full"]
 LAPTOP, OVERNIGHT = SCALES["laptop"], SCALES["overnight"]
@@ -42,15 +41,6 @@ def test_smaller_scales_keep_the_papers_regime(scale):
         assert (schedule.name, schedule.options["warmup"]) == ("cosine", 0.05)
     ours = [c.recipe.optimizer.options["hess_init"] for c in cells if c.method == "IVON"]
     assert len(set(ours)) == 1
-
-
-def test_laptop_has_two_seeds_of_every_grid_and_five_of_what_is_compared():
-    cells = STUDIES["data-dependent"].cells(LAPTOP)
-    seeds = {}
-    for cell in cells:
-        seeds.setdefault(cell.method, set()).add(cell.seed)
-    counts = {"IVON": 5, EARLY: 5, "LS": 2, "SAM": 2, "IVON, h₀": 2}
-    assert {method: len(found) for method, found in seeds.items()} == counts
 
 
 def test_the_hessian_forgets_its_start_at_laptop_scale_as_at_full_scale():
