@@ -44,8 +44,11 @@ def read_text(path: Path, encoding: str | None) -> tuple[str, Callable[[Path, st
         ) from None
     text = whole.removeprefix("\ufeff")
     mark = whole[: len(whole) - len(text)]
+    exact = codec == "utf-8" or whole.encode(codec) == data
 
     def write(out: Path, new: str) -> None:
+        if not exact:
+            raise InputError(f"{path}: as {codec} it cannot be written again as it was; save it as UTF-8")
         try:
             made = (mark + new).encode(codec)
         except UnicodeEncodeError as error:
