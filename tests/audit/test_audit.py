@@ -388,6 +388,30 @@ def posterior_of(model: nn.Module, std: float = 0.1) -> Posterior:
     return Posterior(mean, {name: torch.full_like(p, std) for name, p in mean.items()})
 
 
+@pytest.mark.filterwarnings("ignore:a step moved the weights")  # it is a tiny model
+def test_of_several_encoders_the_one_that_tells_most_of_the_labels_is_taken(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    texts = [f"{'good' if i % 2 else 'bad'} {i}" for i in range(60)]
+
+    def blind(some: list[str]) -> Any:
+        return generator.normal(size=(len(some), 2))
+
+    def seeing(some: list[str]) -> Any:
+        return generator.normal(size=(len(some), 2)) + [[5.0 * text.startswith("good"), 0] for text in some]
+
+    labels = [i % 2 for i in range(60)]
+    for several in ([blind, seeing], (seeing, blind)):
+        notes = audit(texts, labels, encoder=several, quiet=True).summary["notes"]
+        assert "texts encoded by seeing" in notes
+        assert any(note.startswith("of several encoders") for note in notes)
+    with pytest.raises(InputError, match="each example has one label"):
+        audit(texts, [{"a"}] * 60, encoder=[blind, seeing])
+    lines = ["label,text", *(f"{label},{text}" for label, text in zip(labels, texts, strict=True))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    main(["audit", str(tmp_path / "t.csv"), "--text", "text", "--encoder", "plain,plain", "--out", str(tmp_path / "o")])
+    assert "plain 0." in (tmp_path / "o" / "audit.json").read_text()
+
+
 def test_three_lines_audit_a_users_own_model() -> None:
     examples = clouds()
     model, optimizer = trained(examples)

@@ -30,20 +30,21 @@ from bayesmooth.audit.predictions import (
     estimate_noise_rate,
     predict_left_out,
 )
-from bayesmooth.audit.predictors import SAMPLE, Projection, predict_embedded, read_rows
+from bayesmooth.audit.predictors import SAMPLE, Projection, measure_likelihood, predict_embedded, read_rows
 from bayesmooth.audit.review import PLACES, describe, design, learn
 from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.encoders import PLAIN, Encoder
 from bayesmooth.data.opening import choose_inputs, embed, prepare, settle
-from bayesmooth.data.source import REMARKS
+from bayesmooth.data.source import REMARKS, Kind
 from bayesmooth.errors import InputError, did_you_mean
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import silence
 
 Array = NDArray[Any]
+CHOOSING = 2_000  # examples on which one of several encoders is chosen
 SIMILAR = 1_000  # examples whose neighbours are shown: as many as a person will look at
 STATISTICS_FROM = 2_000  # examples from which batch-norm statistics are computed
 WARN_ABOVE = 0.5  # share of contradicted labels from which the input is what is wrong
@@ -70,7 +71,7 @@ def audit(
     predicted: Any = None,
     decisions: str | Path | None = None,
     budget: int | None = None,
-    encoder: Encoder = None,
+    encoder: Encoder | list[Encoder] | tuple[Encoder, ...] = None,
     device: str | None = None,
     cache: str | Path | None = None,
     leave_out: bool = False,
@@ -92,7 +93,7 @@ def audit(
         budget: how many labels the queue for the review holds (`Audit.review`; 100). If it is given, the report opens
             with the queue.
         encoder: of texts and pictures: the best that is installed, "plain", the name or path of a model, or a function
-            from a batch to rows of numbers.
+            from a batch to rows of numbers. Of a list, the one under which the given labels are likeliest, left out.
         device: where the encoder runs; by default a GPU if there is one.
         cache: the folder where embeddings are kept.
         leave_out: judge each label by the posterior without its own example. By default it has seen all of them: a
@@ -113,6 +114,8 @@ def audit(
     start, named = time.perf_counter(), read_columns(columns, predicted)
     with silence(quiet):
         opened = open_source(data, named, labels)
+        if isinstance(encoder, list | tuple):
+            opened, encoder = choose_encoder(opened, named, encoder, cache, device)
         source = prepare(opened, named, encoder=encoder, cache=cache, device=device)
         if source.predicted is not None and source.input_shape == (0,):
             raise InputError(
@@ -138,6 +141,24 @@ def audit(
     if (warning := made.summary["warning"]) and (encoder is None or warning != WEAK_WARNING):
         warnings.warn(warning, stacklevel=2)
     return made
+
+
+def choose_encoder(
+    source: Source, columns: Columns, encoders: Sequence[Encoder], cache: Any, device: str | None
+) -> tuple[Source, Encoder]:
+    """Of several encoders the one with which the given labels of a sample are likeliest, and a note on all of them."""
+    if not encoders or source.labels.kind == "tags":
+        raise InputError(f"encoder={encoders}: several are compared where each example has one label; name one encoder")
+    some = settle(choose_inputs(source, columns), learned=True)
+    if some.input_shape != (0,):
+        return source, None
+    order = torch.randperm(len(some), generator=torch.Generator().manual_seed(0), device="cpu")
+    some = some.subset(order[:CHOOSING])
+    some = some.keep_classes(some.labels.counts() > 0)
+    scores = [measure_likelihood(embed(some, encoder, cache, device)) for encoder in encoders]
+    shown = ", ".join(f"{getattr(e, '__name__', e)} {score:.3f}" for e, score in zip(encoders, scores, strict=True))
+    text = f"of several encoders the one with which the given labels are likeliest, each left out: {shown}"
+    return source.note(Kind.ENCODER, text), encoders[scores.index(max(scores))]
 
 
 def audit_votes(data: Any, votes: Any, *, quiet: bool = False, **columns: Any) -> Audit:

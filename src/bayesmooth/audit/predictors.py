@@ -302,16 +302,30 @@ class Predictors:
         return RowPredictions(seen, mean.softmax(-1) - averaged, left_out, voted, hash_rows(rows))
 
 
-def beats_class_shares(own: Tensor, labels: Tensor) -> bool:
-    """Whether predictions that have not seen the labels tell more of them than chance explains.
+def measure_gain(own: Tensor, labels: Tensor) -> Tensor:
+    """By how much predictions that have not seen the labels find each likelier than its class's share, as a logarithm.
 
-    `own` (N,) are their probabilities of the labels. Each is averaged with the share of the label's class, so that a
-    few labels that are surely contradicted do not decide: they may be the wrong ones. The logarithm says by how much
-    they find the label likelier than that share.
+    `own` (N,) are their probabilities of the labels. Each is averaged with the class's share, so that a few labels that
+    are surely contradicted do not decide: they may be the wrong ones.
     """
     shares = (torch.bincount(labels).double() / len(labels))[labels]
-    gain = (own.double() + shares).div(2 * shares).log()
+    return (own.double() + shares).div(2 * shares).log()
+
+
+def beats_class_shares(own: Tensor, labels: Tensor) -> bool:
+    """Whether predictions that have not seen the labels tell more of them than chance explains."""
+    gain = measure_gain(own, labels)
     return bool(gain.mean() > BEYOND_CHANCE * gain.std() / len(gain) ** 0.5)
+
+
+def measure_likelihood(source: Source) -> float:
+    """How much likelier than by the classes' shares the given labels are, by predictions that leave each of them out.
+
+    The encoder under which it is larger tells more of the labels (results/choices/encoders.txt).
+    """
+    rows, labels = read_rows(source), source.labels.numbers
+    left_out = Predictors.of(rows, labels, source.num_classes).predict(rows, labels).left_out
+    return float(measure_gain(left_out.gather(1, labels[:, None]).squeeze(1), labels).mean())
 
 
 def choose_weight(posterior: Tensor, votes: Mapping[float, Tensor]) -> tuple[float, float]:

@@ -84,6 +84,8 @@ def audit(arguments: Namespace) -> int:
     check_directory(arguments.out)
     check_source_stays(arguments.out, arguments.source)
     options = {k: v for k, v in vars(arguments).items() if k not in OWN and v is not None}
+    if "," in str(options.get("encoder")):
+        options["encoder"] = split_names(options["encoder"])
     if (arguments.source / RUN).is_file():
         from bayesmooth.train import Run  # here: whoever audits a table never loads the training
 
