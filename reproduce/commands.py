@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import tempfile
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -12,7 +13,8 @@ from typing import Any
 from bayesmooth.cli.sweeps import make_executor, report_failures
 from bayesmooth.errors import InputError
 from bayesmooth.files import check_directory, write_json
-from bayesmooth.train import Recipe, Run, override
+from bayesmooth.progress import format_duration
+from bayesmooth.train import Recipe, Run, override, prepare, train
 from bayesmooth.train.compare import format_table
 from bayesmooth.train.sweep import OVER, Outcome, Processes, sweep
 from reproduce import STUDIES
@@ -22,6 +24,7 @@ from reproduce.study import NOISES, SCALES, TEXTS, Cell, Finished, Scale, Study
 from reproduce.style import write_page
 from reproduce.table import COLUMNS, EARLY, MEASURED, Row, Table, make_table, read_final, read_table, write_table
 
+TIMED = 10  # steps, for the expected time
 FACTS = ("scale", "command", "runs", "missing", "diverged", "seconds")
 Finals = Mapping[tuple[str, bool], Row]
 """The last figures of the runs, by hash; with True, those at the epoch where SGD stops early."""
@@ -55,6 +58,11 @@ class Job:
             )
         return [replace(cell, recipe=new) for new, cell in pairs]
 
+    def wanted(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Those of the wanted noises and seeds."""
+        some = [cell for cell in cells if not self.noises or cell.noise in self.noises]
+        return [cell for cell in some if not self.seeds or cell.seed < self.seeds]
+
 
 def run_study(job: Job, executor: Executor) -> list[Outcome]:
     """Train what is missing, then write `name`.csv, .png and .json to `job.out`, and the page of all studies there.
@@ -64,6 +72,12 @@ def run_study(job: Job, executor: Executor) -> list[Outcome]:
     """
     check_directory(job.out)  # before hours of training, not after them
     cells, csv = job.cells(), job.out / f"{job.study.name}.csv"
+    # The paper's network starts from ImageNet, as all on this set do.
+    if any(c.recipe.data.name == "clothing1m" and not c.recipe.model.weights for c in cells):
+        raise InputError(
+            "clothing1m without ImageNet weights: hundreds of hours from scratch, and no result of the paper; "
+            "add --set model.weights=resnet50.pth --set model.new_head=true with torchvision's resnet50 weights"
+        )
     kept: Finals = {
         (row["hash"], row["method"] == EARLY): {
             name: row[name] for name in MEASURED if name in row and row[name] == row[name]
@@ -91,9 +105,7 @@ def run_study(job: Job, executor: Executor) -> list[Outcome]:
 def train_missing(job: Job, cells: Sequence[Cell], kept: Finals, executor: Executor) -> list[Outcome]:
     """Train the cells of the wanted noises and seeds that no row of an earlier table answers."""
     answered = {key for key, _ in kept}
-    some = [cell for cell in cells if not job.noises or cell.noise in job.noises]
-    some = [cell for cell in some if not job.seeds or cell.seed < job.seeds]
-    todo = [cell for cell in some if cell.recipe.hash not in answered]
+    todo = [cell for cell in job.wanted(cells) if cell.recipe.hash not in answered]
     if not todo:
         return []
     # Two places may share a run; the first, which is the run as it ends, gives it its name.
@@ -150,6 +162,8 @@ def redraw(study: Study, out: Path, facts: Mapping[str, Any]) -> None:
 def reproduce(arguments: Namespace) -> int:
     """Reproduce a figure of the paper, or all of them."""
     jobs, outcomes, failed = list_jobs(arguments), [], False
+    if arguments.scale == "day":
+        print(estimate(jobs, arguments.jobs), flush=True)
     with make_executor(arguments) as where:
         for job in jobs:
             name = job.study.name
@@ -163,6 +177,36 @@ def reproduce(arguments: Namespace) -> int:
             else:
                 print(f"{name}: {job.out / name}.png .csv .json, {job.out / 'index.html'}")
     return report_failures(outcomes) or int(failed)
+
+
+def estimate(jobs: Sequence[Job], at_once: int) -> str:
+    """How long all runs will take here, by a few steps of each optimizer; finished ones count too."""
+    recipes = {cell.recipe.hash: cell.recipe for job in jobs for cell in job.wanted(job.cells())}
+    examples = len(prepare(next(iter(recipes.values()))).train)
+    times, total = dict[str, float](), 0.0
+    for recipe in recipes.values():
+        name = recipe.optimizer.name
+        times[name] = times.get(name) or time_step(recipe, jobs[0].device)
+        total += times[name] * recipe.train.epochs * -(-examples // recipe.train.batch_size)
+    words = ", ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in times.items())
+    return (
+        f"a training step here: {words}\n"
+        f"{len(recipes)} runs: about {format_duration(total / at_once)} of training with {at_once} at a time; "
+        "finished runs are skipped, and --noises and --seeds make it less"
+    )
+
+
+def time_step(recipe: Recipe, device: str | None) -> float:
+    """Seconds of a training step: two of them warm up, then more are timed."""
+    seconds = 0.0
+    for steps in (2, TIMED):
+        few = steps * recipe.train.batch_size
+        short = [f"data.limit={few}", "data.validation=0.0", "train.epochs=1", "evaluate.every=1"]
+        short += ["evaluate.samples=1", "evaluate.test_limit=2", f"evaluate.batchnorm={few}"]
+        with tempfile.TemporaryDirectory() as folder:
+            small = Recipe.from_dict(override(recipe.to_dict(), short))
+            seconds = train(small, Path(folder) / "run", device=device, quiet=True).seconds() / steps
+    return seconds
 
 
 def list_jobs(arguments: Namespace) -> list[Job]:

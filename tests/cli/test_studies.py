@@ -26,6 +26,16 @@ def test_reproduce_says_where_it_wrote(tmp_path, capsys):
     assert {file.suffix for file in out.iterdir()} == {".png", ".csv", ".json", ".html"}
 
 
+def test_the_time_of_a_day_is_measured_and_told_before_it_starts(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(SCALES, "day", SCALES["smoke"])
+    places = ["--out", str(tmp_path / "results"), "--runs", str(tmp_path / "runs"), "--quiet"]
+    told = []
+    monkeypatch.setattr("reproduce.commands.run_study", lambda job, where: told.append(capsys.readouterr().out) or [])
+    assert main(["reproduce", "data-dependent", "--scale", "day", *places]) == 0
+    assert re.search(r"a training step here: .*ivon \d+ ms", told[0])
+    assert re.search(r"\d+ runs: about \d.* of training with 1 at a time", told[0])
+
+
 def test_an_unknown_study_is_refused(capsys):
     assert main(["reproduce", "fig99"]) == 2
     assert "study 'fig99': must be all, or one of" in capsys.readouterr().err

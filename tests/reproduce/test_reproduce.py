@@ -16,6 +16,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.train import Run
 from reproduce import STUDIES
 from reproduce.commands import redraw, run_study
+from reproduce.study import SCALES
 from reproduce.table import make_table, read_table, write_table
 
 FACTS = {"scale": "smoke", "command": "", "runs": 1, "missing": 0, "seconds": 0}
@@ -130,6 +131,12 @@ def test_a_part_of_the_runs_is_judged_and_marked_and_reproduces_nothing(tmp_path
     assert "reproduced" in verdicts[0]
     assert "reproduced" not in verdicts[1]
     assert all(claim["measured"].startswith("1 of 3 runs: ") for claim in claims)
+
+
+def test_clothing_without_the_weights_of_imagenet_is_refused(elsewhere):
+    job = elsewhere("natural-noise", scale=SCALES["full"])
+    with pytest.raises(InputError, match=r"model\.weights=resnet50\.pth --set model\.new_head=true"):
+        run_study(job, None)
 
 
 def test_the_number_of_missing_runs_is_counted(elsewhere, smoke, tmp_path):

@@ -1,8 +1,11 @@
+import json
+
 import pytest
 import torch
 from torch import nn
 
 from bayesmooth.calling import recompute_batchnorm
+from bayesmooth.cli import main
 from bayesmooth.data import Labels, Source
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
@@ -114,12 +117,14 @@ def test_each_draw_predicts_with_statistics_of_its_own(normed):
     torch.testing.assert_close(probs, expected)
 
 
-def test_what_a_run_has_kept_gives_its_figures_again(normed):
-    model, splits = normed.model(), normed.splits()
-    norms = statistics_batches(normed.recipe, splits, model)
-    again = evaluate(normed.recipe, splits, model, normed.posterior(), batchnorm=norms)
+def test_evaluate_gives_the_figures_of_the_run_again(normed, capsys):
+    assert main(["evaluate", str(normed.path), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
     assert {"test.nll", "averaged.nll", "validation.nll"} <= again.keys()
     assert again == pytest.approx({key: normed.report()[key] for key in again}, abs=1e-6)
+    more = normed.evaluate(samples=64)
+    assert more["test.nll"] == pytest.approx(again["test.nll"], abs=1e-6)
+    assert more["averaged.nll"] != again["averaged.nll"]
 
 
 def test_the_test_limit_takes_the_first_examples_and_no_more_than_there_are(tiny):

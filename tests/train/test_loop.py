@@ -40,6 +40,14 @@ def test_bfloat16_and_channels_last_follow_float32(tiny, loop):
     assert far_apart(plain, weights_after(loop(tiny(**start, train={"channels_last": True})), 5)) < 1e-5
 
 
+def test_compile_is_asked_for_the_forward_pass(tiny, loop, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda model: lambda inputs: compiled.append(1) or model(inputs))
+    plain = weights_after(loop(tiny()), 3)
+    assert far_apart(plain, weights_after(loop(tiny(train={"compile": True})), 3)) == 0
+    assert len(compiled) == 3
+
+
 def test_the_gradient_that_the_optimizer_sees_is_clipped(tiny, loop):
     free = loop(tiny(optimizer={"name": "sgd", "lr": 1.0}, schedule={"name": "constant"}))
     before = weights_after(free, 0)

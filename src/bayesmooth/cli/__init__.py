@@ -22,7 +22,7 @@ from bayesmooth.errors import InputError, did_you_mean
 
 WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 COMMANDS = {
-    "runs": ("train", "predict", "compare", "recipes"),
+    "runs": ("train", "evaluate", "predict", "compare", "recipes"),
     "audit": ("audit", "clean"),
     "sweeps": ("sweep", "data", "reproduce", "studies", "demo"),
 }

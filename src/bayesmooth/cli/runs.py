@@ -1,5 +1,6 @@
-"""`train`, `predict`, `compare` and `recipes`."""
+"""`train`, `evaluate`, `predict`, `compare` and `recipes`."""
 
+import json
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -10,6 +11,9 @@ from bayesmooth.errors import InputError
 from bayesmooth.files import check_output
 
 SHOWN = 10  # classes of predictions that are counted in the terminal
+
+RUN = option("run", type=Path, help="the run's directory")
+SAMPLES = option("--samples", type=int, default=0, help="to draw from the posterior (default: as in the recipe)")
 
 
 @command(
@@ -80,12 +84,30 @@ def train(arguments: Namespace) -> int:
     return 0
 
 
+@command(RUN, *DEVICE, SAMPLES, option("--json", action="store_true", help="print JSON"))
+def evaluate(arguments: Namespace) -> int:
+    """Measure a trained model again: accuracy, NLL, Brier, calibration, memorised errors.
+
+    example:
+      bayesmooth evaluate runs/first --samples 64
+    """
+    from bayesmooth.train import Run
+    from bayesmooth.train.compare import format_report
+
+    run = Run.open(arguments.run)
+    if (status := run.status) != "finished":
+        print(f"{run.path}: not finished ({status}); these are its figures so far", file=sys.stderr)
+    record = run.evaluate(samples=arguments.samples, device=arguments.device)
+    print(json.dumps(record, indent=2) if arguments.json else format_report(record, run.path))
+    return 0
+
+
 @command(
-    option("run", type=Path, help="the run's directory"),
+    RUN,
     option("data", type=Path, help="a file or folder like the one it was trained on"),
     option("--out", type=Path, default=Path("predictions.csv"), help="a .csv (default: predictions.csv)"),
     *DEVICE,
-    option("--samples", type=int, default=0, help="to draw from the posterior (default: as in the recipe)"),
+    SAMPLES,
 )
 def predict(arguments: Namespace) -> int:
     """Predict the classes of new examples with a trained run; they need no labels.

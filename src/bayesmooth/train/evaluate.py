@@ -172,9 +172,10 @@ def evaluate(
     """The figures that a recipe asks for: at the weights as they stand, and averaged over a posterior.
 
     The validation split is scored against its noisy labels. `memorised` is the share of the examples known to be
-    mislabelled on which the model repeats the wrong label. `more` goes to `probabilities`.
+    mislabelled on which the model repeats the wrong label. `more` goes to `probabilities`, before the recipe's.
     """
-    more |= {"samples": recipe.evaluate.samples, "seed": recipe.train.seed, "batch_size": recipe.evaluate.batch_size}
+    own = {"samples": recipe.evaluate.samples, "seed": recipe.train.seed, "batch_size": recipe.evaluate.batch_size}
+    more = own | more
     record: dict[str, float] = {}
     for name, whose, drawn in [("test", "", None), ("averaged", "averaged.", posterior)]:
         if whose and drawn is None:

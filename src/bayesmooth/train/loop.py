@@ -89,6 +89,7 @@ class Loop:
         first = train.batch(torch.arange(1, device="cpu")).to(device)
         if ":" in recipe.model.name:
             self._check_logits(first)
+        self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if settings.compile else self.model
         self.frozen = [part for part in self.model.modules() if is_frozen(part)]
         self.statistics = statistics_batches(recipe, splits, self.model)
         self.loss: Loss = recipe.make("loss", **facts).to(device)
@@ -169,7 +170,7 @@ class Loop:
         def closure() -> Tensor:
             self.optimizer.zero_grad()
             with self.precision:
-                outputs = self.model(inputs)
+                outputs = self.forward(inputs)
             loss = self.loss(outputs, labels, **extras)
             loss.backward()
             logits.append(outputs.detach())

@@ -42,7 +42,7 @@ CHOSEN = ("hess_init", "beta2")  # settings of IVON that follow from the weights
 # by section, or by what a section names: options that went, whose defaults stand in hashes and files
 RETIRED: dict[str, dict[str, Value]] = {
     "ivon": {"antithetic": False},
-    "train": {"accumulate": 1, "compile": False},
+    "train": {"accumulate": 1},
     "evaluate": {"averaged_every": 0, "ood": ""},
 }
 BASE = SGD  # what SAM wraps; an optimizer's `**` arguments are those of this class
@@ -120,6 +120,7 @@ class TrainSection:
     clip_norm: float = setting(inf, low=0)  # longest gradient let through
     precision: Literal["float32", "bfloat16"] = "float32"
     channels_last: bool = False
+    compile: bool = False
 
 
 @dataclass(frozen=True)

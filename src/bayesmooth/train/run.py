@@ -32,7 +32,7 @@ from bayesmooth.calling import find_device
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import format_epoch, format_figure
-from bayesmooth.train.evaluate import Forecast, Splits, open_new, prepare, probabilities, statistics_batches
+from bayesmooth.train.evaluate import Forecast, Splits, evaluate, open_new, prepare, probabilities, statistics_batches
 from bayesmooth.train.loop import Checkpoint, DivergedError, Loop, make_model
 from bayesmooth.train.recipe import Recipe, find_differences
 
@@ -136,6 +136,13 @@ class Run:
         return model.eval().to(find_device(device))
 
     # ---- what is done with it ----
+
+    def evaluate(self, *, samples: int = 0, device: str | None = None) -> dict[str, float]:
+        """The figures of the last checkpoint, measured again; averaged, too, where there is a posterior."""
+        model, splits = self.model(device), self.splits()
+        posterior = self.posterior() if (self.path / POSTERIOR).exists() else None
+        more: dict[str, Any] = {"batchnorm": statistics_batches(self.recipe, splits, model)}
+        return evaluate(self.recipe, splits, model, posterior, **more, **({"samples": samples} if samples else {}))
 
     def audit(self, *, device: str | None = None, **options: Any) -> Audit:
         """The audit of its training labels; the options are those of `bayesmooth.audit_network`."""
