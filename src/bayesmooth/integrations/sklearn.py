@@ -262,11 +262,13 @@ class CleanedClassifier(_Classifier):
 
     def predict(self, X: Any) -> Array:
         """What the estimator predicts."""
-        return np.asarray(self.estimator_.predict(self._seen(X)))
+        rows = self._seen(X)  # first, as it knows whether there was a fit
+        return np.asarray(self.estimator_.predict(rows))
 
     def predict_proba(self, X: Any) -> Array:
         """The estimator's probabilities, one column per class of `classes_`."""
-        return np.asarray(self.estimator_.predict_proba(self._seen(X)))
+        rows = self._seen(X)
+        return np.asarray(self.estimator_.predict_proba(rows))
 
     def _seen(self, X: Any) -> Any:
         validation.check_is_fitted(self)
