@@ -20,11 +20,11 @@ from torch.nn.functional import cross_entropy
 
 from bayesmooth.fitting.linear import fit_linear
 from benchmarks.harness import Row, results_path, run_missing
-from benchmarks.training_tasks import TEST, problem
+from benchmarks.training_tasks import POOLS, problem
 from docs.make_tables import compare_linear, format_table
 
 NETWORKS = ("head", "mlp", "mlp+bn", "mlp+ln")  # that see rows of numbers, if their data are rows
-ROWS = [cell for cell in TEST if cell.network in NETWORKS and not cell.data.startswith("fashion")]
+ROWS = [cell for cell in POOLS["test"] if cell.network in NETWORKS and not cell.data.startswith("fashion")]
 CELLS = {f"{cell.data} · {cell.labels}": cell for cell in ROWS}
 METHODS = ("bayesmooth", "logistic regression")
 

@@ -47,10 +47,9 @@ from bayesmooth.fitting.trial import NLL_SHARE, Plan, Trial, advance
 from bayesmooth.losses import LabelSmoothing
 from bayesmooth.optim import SAM
 from benchmarks.harness import Row, results_path, run_missing
-from benchmarks.training_tasks import DEVELOPMENT, TEST, Cell, problem
+from benchmarks.training_tasks import POOLS, Cell, problem
 from docs.make_tables import compare_training, format_table
 
-POOLS = {"development": DEVELOPMENT, "test": TEST}
 SEEDS = int(os.environ.get("BAYESMOOTH_SEEDS", "2"))
 
 

@@ -4,7 +4,8 @@ BAYESMOOTH_DATA has the pictures (MNIST, Fashion-MNIST, CIFAR), BAYESMOOTH_TEXTS
 `african-newsclass`, `hate-speech`, `banking77`), BAYESMOOTH_AUDIT_DATA the embeddings (.npz). MiniLM's weights come
 with the extra `embed`.
 
-DEVELOPMENT may choose constants. TEST may not: its data sets are other ones, and it is run once they are frozen.
+Of the two pools in pools.csv, `development` may choose constants. `test` may not: its data sets are other ones, and it
+is run once they are frozen.
 """
 
 import ast
@@ -55,62 +56,10 @@ class Cell:
         return f"{self.data} · {self.network} · {self.labels} · {size}"
 
 
-DEVELOPMENT = (
-    Cell("mnist", "cnn", "symmetric", 15, 32, 1200),
-    Cell("mnist", "mlp", "clean", 20, 64, 2000),
-    Cell("mnist", "mlp+bn", "pair", 30, 64, 2000),
-    Cell("cifar10", "cnn+bn", "symmetric", 12, 32, 1500),
-    Cell("cifar10", "resnet", "instance", 6, 64, 1500),
-    Cell("cifar10", "vit", "symmetric", 12, 64, 1500),
-    Cell("cifar10", "cnn", "clean", 12, 32, 1500),
-    Cell("cifar10", "cnn+gn", "symmetric", 3, 16, 3000),
-    Cell("digits", "mlp", "symmetric", 60, 16, 800),
-    Cell("digits", "mlp+bn", "clean", 100, 128, 1000),
-    Cell("digits", "cnn+gn", "pair", 30, 128, 1000),
-    Cell("cancer", "mlp+ln", "symmetric", 100, 16, 380),
-    Cell("wicket", "mlp+bn", "people", 40, 32, 1200),
-    Cell("synthetic384", "mlp", "symmetric", 30, 50, 2000),
-    Cell("docstrings", "bag", "symmetric", 20, 32, 1500),
-    Cell("docstrings", "bag", "clean", 20, 32, 1500),
-    Cell("docstrings", "lstm", "symmetric", 10, 32, 1500),
-    Cell("docstrings", "transformer", "pair", 12, 32, 1500),
-    Cell("banking77", "transformer", "clean", 10, 64, 3000),
-    Cell("banking77-embedded", "head", "symmetric", 40, 128, 3000),
-    Cell("banking77-embedded", "mlp+ln", "symmetric", 50, 512, 3000),
-    Cell("cifar10n-embedded", "mlp", "people", 30, 128, 3000),
-    Cell("hausa", "bag", "people", 20, 32, 1500),
-    Cell("intents", "top", "symmetric", 5, 24, 400),
-    Cell("intents", "lora", "symmetric", 6, 24, 400),
-    Cell("youtube-embedded", "head", "people", 60, 32, 1000),
-)
-TEST = (
-    Cell("fashion_mnist", "cnn", "symmetric", 15, 32, 1200),
-    Cell("fashion_mnist", "mlp", "instance", 20, 16, 1500),
-    Cell("fashion_mnist", "cnn+bn", "clean", 10, 32, 1500),
-    Cell("fashion_mnist", "vit", "symmetric", 15, 64, 1500),
-    Cell("fashion_mnist", "mlp+bn", "pair", 60, 512, 2500),
-    Cell("fashion_mnist", "cnn+gn", "symmetric", 3, 16, 3000),
-    Cell("cifar20", "resnet", "clean", 8, 64, 2000),
-    Cell("cifar20", "cnn+bn", "symmetric", 10, 32, 2000),
-    Cell("cifar100n-embedded", "mlp", "people", 30, 128, 2800),
-    Cell("cifar100n-embedded", "head", "symmetric", 40, 256, 2800),
-    Cell("news", "transformer", "symmetric", 10, 32, 2000),
-    Cell("news", "lstm", "people", 8, 32, 2000),
-    Cell("news", "bag", "clean", 20, 32, 2000),
-    Cell("news", "top", "people", 5, 24, 400),
-    Cell("news", "lora", "symmetric", 6, 24, 400),
-    Cell("news-embedded", "mlp+ln", "symmetric", 60, 512, 3000),
-    Cell("tweets", "bag", "instance", 20, 64, 2000),
-    Cell("tweets", "transformer", "pair", 10, 64, 2000),
-    Cell("yoruba", "bag", "people", 20, 32, 1000),
-    Cell("code150", "bag", "symmetric", 20, 64, 4000),
-    Cell("code150", "transformer", "clean", 8, 64, 4000),
-    Cell("camel", "mlp+ln", "people", 100, 32, 1000),
-    Cell("hastie", "mlp", "symmetric", 60, 512, 3000),
-    Cell("quantiles", "mlp+bn", "pair", 40, 64, 2000),
-    Cell("labelme-embedded", "head", "people", 50, 16, 700),
-    Cell("treatment-embedded", "mlp", "people", 20, 64, 2000),
-)
+POOLS: dict[str, list[Cell]] = {  # written down before the first run
+    str(name): [Cell(*row) for row in cells.drop(columns="pool").itertuples(index=False)]
+    for name, cells in pd.read_csv(Path(__file__).with_name("pools.csv")).groupby("pool")
+}
 
 
 @dataclass(frozen=True)

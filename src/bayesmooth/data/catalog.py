@@ -198,7 +198,8 @@ def load(name: str, split: str = "train", data_dir: str | Path | None = None, **
     >>> load("digits", "test")
     Source(digits/test: 359 × float32[1, 8, 8], 10 classes)
     """
-    dataset = find_dataset(name)
+    _check_choice("data set", name, tuple(datasets()))
+    dataset = datasets()[name]
     _check_choice("split", split, dataset.splits)
     for option in options:
         _check_choice(f"{name}: option", option, dataset.options)
@@ -222,12 +223,6 @@ def find_path(path: str, root: Path, split: str) -> Path:
     if not place.exists():
         raise MissingError(f"path={path!r}: found neither there nor in {root}")
     return place
-
-
-def find_dataset(name: str) -> Dataset:
-    """The row of the catalog with this name."""
-    _check_choice("data set", name, tuple(datasets()))
-    return datasets()[name]
 
 
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:

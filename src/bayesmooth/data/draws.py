@@ -138,7 +138,13 @@ def draw_labels(labels: Integers, matrix: Matrix, seed: int) -> Integers:
     So does `RandomState.multinomial(1, P[y_i])`; but numpy 2.5 leaves out some coins that 2.4 tossed, and gives other
     labels for the same seed.
     """
-    coins = [_coins(row) for row in matrix]
+    coins = []  # of each row the classes that have one, and low < u ≤ high for a yes; the last takes what is left
+    for row in matrix:
+        rest = np.subtract.accumulate(np.append(1.0, row[:-1]))
+        tossing = np.flatnonzero(row[:-1])
+        p = np.append(row[tossing] / rest[tossing], 1.0)
+        low, high = np.where(p > 0.5, -1.0, 1 - p), np.where(p > 0.5, p, 1.0)
+        coins.append((np.append(tossing, len(row) - 1), low, high))
     stream = np.random.RandomState(seed)
     tosses, at = np.empty(0), 0
     new = np.empty(len(labels), np.int64)
@@ -151,15 +157,6 @@ def draw_labels(labels: Integers, matrix: Matrix, seed: int) -> Integers:
         new[i] = classes[first]
         at += min(first + 1, len(classes) - 1)
     return new
-
-
-def _coins(row: Matrix) -> tuple[Integers, Matrix, Matrix]:
-    """The classes with a coin, and low < u ≤ high for a yes; the last class takes what is left without a toss."""
-    rest = np.subtract.accumulate(np.append(1.0, row[:-1]))
-    tossing = np.flatnonzero(row[:-1])
-    p = np.append(row[tossing] / rest[tossing], 1.0)
-    low, high = np.where(p > 0.5, -1.0, 1 - p), np.where(p > 0.5, p, 1.0)
-    return np.append(tossing, len(row) - 1), low, high
 
 
 def _uniform(rates: np.ndarray[Any, np.dtype[np.float64]]) -> Matrix:

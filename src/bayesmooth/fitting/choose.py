@@ -157,7 +157,8 @@ def fit(
             return finish(plan, trials, trials[0])
         ranked = run(trials, FIRST)
         best_two, others = ranked[:2], ranked[2:TEACHERS]
-        if not (teach and loss is nn.functional.cross_entropy and can_be_predicted(plan)):
+        teach = teach and loss is nn.functional.cross_entropy and read_in_order(plan.loader) is not None
+        if not teach or take_labels(next(iter(plan.held))).ndim > 1:  # each example needs a place, and one class
             return finish(plan, trials, run(best_two, PARTS)[0])
         best, second = run(best_two, SECOND)
         study = partial(learn_predictions, plan, cache(partial(ask_audit, plan, best, validation is None)), quiet=quiet)
@@ -201,11 +202,6 @@ def advance_all(plan: Plan, trials: list[Trial], parts: int, *, jobs: int, quiet
 
 
 # ---- predicted labels ----
-
-
-def can_be_predicted(plan: Plan) -> bool:
-    """Whether examples have an order, and each of them one class."""
-    return read_in_order(plan.loader) is not None and take_labels(next(iter(plan.held))).ndim == 1
 
 
 def overfits(plan: Plan, trial: Trial) -> bool:

@@ -63,7 +63,14 @@ class CheckedOptimizer(Optimizer):
                         f"{name}={new[name]!r} in a group, {first[name]!r} in the first: must be the same in all; "
                         "give it to the optimizer"
                     )
-            _check_memory(self.param_groups)
+            every = [
+                (find_param_name(p, group), shard(p.detach())) for group in self.param_groups for p in group["params"]
+            ]
+            if names := find_overlap(every):  # elements that cannot be moved independently of each other
+                raise InputError(
+                    f"parameter {names}: elements share memory (listed twice, an expanded tensor, or views that meet); "
+                    "give the tensor that they are views of, once"
+                )
         except InputError:
             self.param_groups.pop()
             raise
@@ -117,16 +124,6 @@ def _check_values(group: dict[str, Any]) -> None:
                 f"parameter {find_param_name(param, group)}: {param.dtype}, {param.layout}; must be real, floating "
                 "point of 16 bits or more, and dense; leave it out, or give it to another optimizer"
             )
-
-
-def _check_memory(groups: list[dict[str, Any]]) -> None:
-    """Parameters whose elements share memory cannot be moved independently of each other."""
-    every = [(find_param_name(p, group), p) for group in groups for p in group["params"]]
-    if names := find_overlap((name, shard(param.detach())) for name, param in every):
-        raise InputError(
-            f"parameter {names}: elements share memory (listed twice, an expanded tensor, or views that meet); "
-            "give the tensor that they are views of, once"
-        )
 
 
 def find_param_name(param: Tensor, group: dict[str, Any], position: int | None = None) -> str:

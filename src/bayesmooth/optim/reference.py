@@ -47,8 +47,8 @@ class ReferenceIVON:
         gradients = [torch.zeros_like(p) for p in self.params]
         curvatures = [torch.zeros_like(p) for p in self.params]
         for draw in range(self.samples):
-            noise = [self._draw_noise(i, draw) for i in range(len(self.params))]
-            for p, m, s, e in zip(self.params, means, sigmas, noise, strict=True):
+            for i, (p, m, s) in enumerate(zip(self.params, means, sigmas, strict=True)):
+                e = standard_normal(m, seed=self.seed, stream=i, step=self.steps, draw=draw)  # e ~ N(0, I)
                 p.copy_(m + s * e)
             with torch.enable_grad():
                 closure()
@@ -68,7 +68,3 @@ class ReferenceIVON:
             unbiased = g / (1 - self.beta1**self.steps) if self.debias else g
             step = (unbiased + self.decay * means[i]) / (h + self.decay)
             p.copy_(means[i] - self.lr * step.clamp(-self.radius, self.radius))
-
-    def _draw_noise(self, i: int, draw: int) -> Tensor:
-        """e ~ N(0, I) for parameter i."""
-        return standard_normal(self.params[i].detach(), seed=self.seed, stream=i, step=self.steps, draw=draw)

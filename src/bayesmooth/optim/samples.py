@@ -287,26 +287,21 @@ def split_weights(weights: Iterable[Weight], key: Callable[[Weight], object] = l
 
 @torch.inference_mode(False)  # an evaluation draw may be the first to come here; training follows
 def make_weight(param: Tensor, group: dict[str, Any], state: dict[str, Any], stream: int) -> Weight:
-    """A parameter with its state."""
-    prepare_state(param, group, state)
-    wide = shard(state["mean"]) if "mean" in state else None
-    local, momentum, hess = (shard(t) for t in (param.data, state["momentum"], state["hess"]))
-    buffer, sharded = torch.empty_like(momentum), hasattr(param, "to_local")
-    return Weight(param, local, group, state, momentum, hess, wide, buffer, stream, sharded, locate_shard(param)[1])
-
-
-def prepare_state(param: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-    """State where there is none; state that fits, where a dtype has changed."""
-    wide = widen(param.dtype)
+    """A parameter with its state: a new one where there is none, one that fits where a dtype has changed."""
+    dtype, mean = widen(param.dtype), None
     if not state:
         state["step"] = 0
-        state["momentum"] = torch.zeros_like(param, dtype=wide, requires_grad=False)
-        state["hess"] = torch.full_like(param, group["hess_init"], dtype=wide, requires_grad=False)
-    if state["momentum"].dtype != wide:
-        state["momentum"], state["hess"] = state["momentum"].to(wide), state["hess"].to(wide)
-    if param.dtype == wide:
+        state["momentum"] = torch.zeros_like(param, dtype=dtype, requires_grad=False)
+        state["hess"] = torch.full_like(param, group["hess_init"], dtype=dtype, requires_grad=False)
+    if state["momentum"].dtype != dtype:
+        state["momentum"], state["hess"] = state["momentum"].to(dtype), state["hess"].to(dtype)
+    if param.dtype == dtype:
         state.pop("mean", None)
-        return
-    mean = state.setdefault("mean", param.detach().to(wide))
-    stale = param.detach() != mean.to(param.dtype)  # somebody has set the parameter: believe it
-    mean.copy_(torch.where(stale, param.detach().to(wide), mean))
+    else:
+        mean = state.setdefault("mean", param.detach().to(dtype))
+        stale = param.detach() != mean.to(param.dtype)  # somebody has set the parameter: believe it
+        mean.copy_(torch.where(stale, param.detach().to(dtype), mean))
+    local, momentum, hess = (shard(t) for t in (param.data, state["momentum"], state["hess"]))
+    wide = None if mean is None else shard(mean)
+    buffer, sharded = torch.empty_like(momentum), hasattr(param, "to_local")
+    return Weight(param, local, group, state, momentum, hess, wide, buffer, stream, sharded, locate_shard(param)[1])
