@@ -143,6 +143,7 @@ def test_few_rows_whose_wrong_labels_are_surely_contradicted_still_tell_somethin
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Nothing can be told")
 @pytest.mark.parametrize(("share", "dims"), [(0.5, 8), (0.5, 100), (0.1, 8), (0.1, 100)])
 def test_pure_noise_accuses_nobody(share: float, dims: int) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -4,6 +4,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from bayesmooth.data.draws import Batch, read_ahead
 from bayesmooth.errors import InputError
 from bayesmooth.losses import LOSSES, Loss
 from bayesmooth.optim import OPTIMIZERS
@@ -138,7 +139,24 @@ def test_no_step_reads_from_the_device(loss, optimizer, tiny):
         model={"name": "resnet_small", "widths": [4], "blocks": [1]},
         loss={"name": loss, **needed},
         optimizer={"name": optimizer, "lr": 0.1},
+        data={"augment": "crop_flip"},  # where the pictures are, too
     )
     loop = Loop(recipe, prepare(recipe), torch.device("meta"))
     loop.batch = 1  # the loss of the first batch, and of every twentieth after it, is looked at
+    assert loop.splits.train.inputs.is_meta
     assert len(list(loop.steps())) == 4
+
+
+def test_a_thread_reads_ahead_what_memory_does_not_hold_and_its_errors_arrive(tiny):
+    batches = [tuple(torch.full((2,), float(number)) for _ in range(3)) for number in range(5)]
+
+    def read():
+        yield from batches
+        raise InputError("a picture is damaged")
+
+    arrived, meta = list[Batch](), torch.device("meta")
+    with pytest.raises(InputError, match="a picture is damaged"):
+        arrived.extend(read_ahead(read(), meta))
+    assert len(arrived) == 5
+    assert all(part.is_meta for batch in arrived for part in batch)
+    assert [*read_ahead(iter(batches), torch.device("cpu"))] == batches

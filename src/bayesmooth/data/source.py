@@ -235,8 +235,8 @@ class Source:
         unit = 255.0 if inputs.dtype == torch.uint8 else 1.0
         shape = (-1,) + (1,) * (inputs.ndim - 2)
         kind = torch.float64 if inputs.dtype == torch.float64 else torch.float32
-        mean = torch.tensor(self.mean or (0.0,), dtype=kind, device="cpu").view(shape)
-        std = torch.tensor(self.std or (1.0,), dtype=kind, device="cpu").view(shape)
+        scale = torch.tensor([self.mean or (0.0,), self.std or (1.0,)], dtype=kind, device="cpu")
+        mean, std = scale.view(2, *shape).to(inputs.device, non_blocking=True)
         if kind is torch.float64:  # a column of a table may be far from zero and hardly spread
             return inputs.sub(mean).div_(std).float()
         return inputs.to(torch.float32, copy=True).mul_(1 / (unit * std)).sub_(mean / std)

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from bayesmooth.calling import evaluating, recompute_batchnorm
 from bayesmooth.data import AUGMENTATIONS, batches, mixup
+from bayesmooth.data.draws import Batch, read_ahead
 from bayesmooth.errors import InputError
 from bayesmooth.files import name_errors
 from bayesmooth.losses import Loss
@@ -26,7 +27,6 @@ from bayesmooth.posterior import Posterior
 from bayesmooth.train.evaluate import Splits, evaluate, is_frozen, statistics_batches
 from bayesmooth.train.recipe import BASE, Recipe
 
-Batch = tuple[Tensor, Tensor, Tensor]  # positions in the data set, inputs, labels
 Checkpoint = dict[str, Any]  # a loop as plain containers and tensors
 Record = dict[str, Any]  # the figures of an epoch
 
@@ -65,6 +65,7 @@ class Loop:
     """
 
     def __init__(self, recipe: Recipe, splits: Splits, device: torch.device) -> None:
+        splits = splits.to(device)
         self.recipe, self.splits, self.device = recipe, splits, device
         settings, train = recipe.train, splits.train
         self.batches = math.ceil(len(train) / settings.batch_size)
@@ -145,8 +146,7 @@ class Loop:
         order = {"seed": settings.seed, "epoch": self.epoch, "start": self.batch}
         augment = AUGMENTATIONS[self.recipe.data.augment]
         read = batches(self.splits.train, settings.batch_size, augment=augment, **order)
-        for batch in read:
-            index, inputs, labels = (tensor.to(self.device) for tensor in batch)
+        for index, inputs, labels in read_ahead(read, self.device):
             if settings.channels_last and inputs.ndim == 4:
                 inputs = inputs.contiguous(memory_format=torch.channels_last)
             self.step((index, inputs, labels))

@@ -139,7 +139,7 @@ class Run:
 
     def evaluate(self, *, samples: int = 0, device: str | None = None) -> dict[str, float]:
         """The figures of the last checkpoint, measured again; averaged, too, where there is a posterior."""
-        model, splits = self.model(device), self.splits()
+        model, splits = self.model(device), self.splits().to(find_device(device))
         posterior = self.posterior() if (self.path / POSTERIOR).exists() else None
         more: dict[str, Any] = {"batchnorm": statistics_batches(self.recipe, splits, model)}
         return evaluate(self.recipe, splits, model, posterior, **more, **({"samples": samples} if samples else {}))
