@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bayesmooth.audit import audit, audit_votes
-from bayesmooth.audit.annotators import agree, compare
+from bayesmooth.audit.annotators import agree, compare_people
 from bayesmooth.cli import main
 from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.labels import Votes
@@ -177,7 +177,7 @@ def test_models_that_make_the_same_errors_are_no_independent_voters() -> None:
 def test_agreement_is_cohens_kappa() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     _, votes, _ = crowd(each=6)
-    found = compare(as_votes(votes))
+    found = compare_people(as_votes(votes))
     for a, b in ((0, 1), (2, 5)):
         assert found[a, b] == pytest.approx(metrics.cohen_kappa_score(votes[:, a], votes[:, b]))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from bayesmooth.data import Columns, open_source
-from bayesmooth.data.opening import prepare
+from bayesmooth.data.opening import make_ready
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
@@ -158,7 +158,7 @@ def test_rows_with_their_labels_are_one_data_set_however_they_are_held() -> None
     frame = pandas.DataFrame(rows)
     lazy = polars.from_pandas(frame).lazy().filter(polars.col("label") >= 0)
     for what in (rows, tuple(rows), frame, polars.from_pandas(frame), lazy):
-        source = prepare(open_source(what), Columns())
+        source = make_ready(open_source(what), Columns())
         torch.testing.assert_close(source.inputs, X[:, :2].double())
         assert source.ids == tuple(map(str, range(COUNT)))
         assert source.labels.texts() == frame.label.astype(str).tolist()
@@ -192,7 +192,7 @@ def test_texts_pictures_and_mixed_frames_go_with_labels_beside_them(tmp_path: Pa
     assert open_source(pixels, labels=Y).pictures.shape == (COUNT, 3, 8, 9)
     frame = pandas.DataFrame({"x": X[:, 0].numpy(), "colour": ["red", "blue"] * 10})
     for held in (frame, polars.from_pandas(frame)):
-        mixed = prepare(open_source(held, labels=Y), Columns())
+        mixed = make_ready(open_source(held, labels=Y), Columns())
         assert mixed.reading.names == ("x", "colour=blue", "colour=red")
     pil = pytest.importorskip("PIL.Image")
     pil.new("RGB", (9, 9)).save(tmp_path / "a.png")

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.data import Columns, open_source
-from bayesmooth.data.opening import prepare
+from bayesmooth.data.opening import make_ready
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
@@ -76,7 +76,7 @@ def check_opened(what: Any, labels: Any = None, predicted: bool = False, **names
     columns = Columns(**names)
     try:
         opened = open_source(what, columns, labels, predicted=predicted)
-        source = prepare(opened, columns, encoder="plain", predicted=predicted)
+        source = make_ready(opened, columns, encoder="plain", predicted=predicted)
     except InputError:
         return
     assert len({*source.ids}) == len(source) <= COUNT

@@ -15,7 +15,7 @@ from bayesmooth.audit import Audit, audit, audit_probabilities
 from bayesmooth.audit.decisions import clean
 from bayesmooth.cli import main
 from bayesmooth.data import Columns, Labels, Source, open_source, pictures
-from bayesmooth.data.opening import prepare, settle
+from bayesmooth.data.opening import make_ready, settle
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
@@ -188,7 +188,7 @@ def test_every_file_of_a_picture_is_read_once_to_be_embedded(photos: Path, monke
     read: list[Path] = []
     before = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda self: (read.append(self), before(self))[1])
-    prepare(open_source(photos), Columns(), encoder="plain")
+    make_ready(open_source(photos), Columns(), encoder="plain")
     assert sorted(read) == sorted(photos.rglob("*.png"))
 
 

@@ -10,7 +10,7 @@ import torch
 
 from bayesmooth.audit import Audit, audit, audit_probabilities
 from bayesmooth.data import Columns, open_source
-from bayesmooth.data.opening import prepare
+from bayesmooth.data.opening import make_ready
 from bayesmooth.errors import InputError
 
 pandas = pytest.importorskip("pandas")
@@ -44,7 +44,7 @@ def opened(source: Any, labels: Any = None, **options: Any) -> Any:
     """What the front door makes of a source."""
     encoder = options.pop("encoder", None)
     columns = Columns(**options)
-    return prepare(open_source(source, columns, labels), columns, encoder=encoder)
+    return make_ready(open_source(source, columns, labels), columns, encoder=encoder)
 
 
 WRONG_IDS = {str(i) for i in WRONG}

@@ -63,7 +63,7 @@ class Consensus:
         """One record per annotator, the best first: how often they are right, within 95 %, Cohen's κ with the others
         (the mean over those who labelled enough of the same examples), w, and what they take for what, most often
         first."""
-        votes, prior, kappas, k = self.votes, self.posterior.mean(0), compare(self.votes), len(names)
+        votes, prior, kappas, k = self.votes, self.posterior.mean(0), compare_people(self.votes), len(names)
         own = self.posterior[votes.example, votes.label].double()
         counts = torch.bincount(votes.annotator, minlength=len(votes.annotators))
         shares = torch.bincount(votes.annotator, own, len(counts)) / counts.clamp_min(1)
@@ -213,7 +213,7 @@ def _matrices(votes: Votes, z: Tensor) -> Tensor:
     return (counts + PERSON * everyone) / (counts.sum(2, keepdim=True) + PERSON)
 
 
-def compare(votes: Votes, more: Tensor | None = None) -> np.ndarray:
+def compare_people(votes: Votes, more: Tensor | None = None) -> np.ndarray:
     """Cohen's κ of all pairs (A, A), NaN where they share too few examples; `more` are labels (N,) of one more."""
     count = len(votes.annotators) + (more is not None)
     kappas = np.full((count, count), np.nan)
@@ -241,7 +241,7 @@ def weigh(votes: Votes, predicted: Tensor | None) -> Tensor:
     a pair agrees beyond s_a s_b they say together. Pairs are judged from the most alike on, by voters who are not like
     them, and one of two who speak together stands for both.
     """
-    kappas, people = compare(votes, predicted), len(votes.annotators)
+    kappas, people = compare_people(votes, predicted), len(votes.annotators)
     leader, shared = np.arange(len(kappas)), np.zeros(len(kappas))
     for pair in np.argsort(-np.nan_to_num(np.tril(kappas)), axis=None).tolist():
         a, b = divmod(pair, len(kappas))

@@ -36,7 +36,7 @@ from bayesmooth.audit.table import Audit
 from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.encoders import PLAIN, Encoder
-from bayesmooth.data.opening import choose_inputs, embed, prepare, settle
+from bayesmooth.data.opening import choose_inputs, embed, make_ready, settle
 from bayesmooth.data.source import REMARKS, Kind
 from bayesmooth.errors import InputError, did_you_mean
 from bayesmooth.labelnoise import label_noise
@@ -116,7 +116,7 @@ def audit(
         opened = open_source(data, named, labels)
         if isinstance(encoder, list | tuple):
             opened, encoder = choose_encoder(opened, named, encoder, cache, device)
-        source = prepare(opened, named, encoder=encoder, cache=cache, device=device)
+        source = make_ready(opened, named, encoder=encoder, cache=cache, device=device)
         if source.predicted is not None and source.input_shape == (0,):
             raise InputError(
                 f"{source.name}: has predicted probabilities and no embeddings; audit them with --probabilities, in "
@@ -185,7 +185,7 @@ def audit_probabilities(
     """
     start, named = time.perf_counter(), read_columns(columns)
     with silence(quiet):
-        source = prepare(open_source(probabilities, named, labels, predicted=True), named, predicted=True)
+        source = make_ready(open_source(probabilities, named, labels, predicted=True), named, predicted=True)
         embedded = source.predicted is not None and source.input_shape != (0,)
         rows, given = read_rows(source) if source.predicted is None else source.predicted, source.labels.numbers
         predictions: Predictions | TagPredictions

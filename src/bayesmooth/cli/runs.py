@@ -47,9 +47,9 @@ def train(arguments: Namespace) -> int:
     from bayesmooth.data.opening import is_source
     from bayesmooth.train import Recipe, override, read_recipe
     from bayesmooth.train import train as train_recipe
-    from bayesmooth.train.choose import choose_settings
     from bayesmooth.train.compare import format_report
     from bayesmooth.train.evaluate import SOURCE
+    from bayesmooth.train.own_data import choose_settings
     from bayesmooth.train.recipe import parameters
     from bayesmooth.train.run import RECIPE as RECIPE_FILE
     from bayesmooth.train.run import StoppedError

@@ -14,7 +14,7 @@ import torch
 from bayesmooth.data.encoders import PLAIN
 from bayesmooth.data.features import Reading
 from bayesmooth.data.labels import Labels
-from bayesmooth.data.opening import open_like, open_source, prepare, read_table
+from bayesmooth.data.opening import make_ready, open_like, open_source, read_table
 from bayesmooth.data.pictures import ImageFiles, read_folder
 from bayesmooth.data.source import Columns, Source, data_root
 from bayesmooth.errors import InputError, did_you_mean, require
@@ -89,7 +89,7 @@ def source(
     `data.validation` holds some back. Every column of numbers is standardised, unless `standardize` is false.
     """
     named = Columns(**columns)
-    train = prepare(_open_split("train", root, path, labels, named), named, encoder=encoder)
+    train = make_ready(_open_split("train", root, path, labels, named), named, encoder=encoder)
     reading = train.reading or Reading()
     if reading.encoder == PLAIN and train.texts is not None:
         raise InputError(

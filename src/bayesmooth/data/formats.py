@@ -122,7 +122,7 @@ def split_rows(path: Path, text: str, mark: str) -> list[tuple[Any, ...]]:
     return [(n, row, "".join(lines[a:b])) for (n, row), a, b in zip(rows, starts, ends, strict=True)]
 
 
-def read_json(path: Path, columns: Columns) -> Table:
+def read_json_table(path: Path, columns: Columns) -> Table:
     """A file of JSON: one object per line (.jsonl), or one list of objects (.json)."""
     text, write_text = read_text(path, columns.encoding)
     is_list = text.lstrip()[:1] == "["

@@ -1,6 +1,6 @@
-"""The door: open → labels → prepare → embed. Whatever a data set is kept in becomes a `Source` to learn from.
+"""The door: open → labels → make ready → embed. Whatever a data set is kept in becomes a `Source` to learn from.
 
-`open_source` reads it, and `prepare` chooses its inputs, lists and leaves out dirt, and embeds texts and pictures. Dirt
+`open_source` reads it, and `make_ready` chooses its inputs, lists and leaves out dirt, and embeds texts and pictures. Dirt
 is a finding with its ids, and the rest goes on. Only what would make the result wrong is an error: fewer than two
 classes left, or most examples unusable.
 """
@@ -37,7 +37,7 @@ from bayesmooth.data.formats import (
     read_excel,
     read_frame,
     read_hugging_face,
-    read_json,
+    read_json_table,
     read_parquet,
 )
 from bayesmooth.data.labels import Labels, as_text
@@ -54,7 +54,7 @@ NAMED = 5  # ids or classes in a sentence
 MOST_LEFT_OUT = 0.5  # share of the examples; beyond it the audit would be one of other data
 
 FILES: dict[str, Any] = {".csv": read_csv, ".tsv": read_csv}
-FILES |= {".jsonl": read_json, ".ndjson": read_json, ".json": read_json}
+FILES |= {".jsonl": read_json_table, ".ndjson": read_json_table, ".json": read_json_table}
 TEXTS = tuple(FILES)  # which may be packed: .csv.gz
 FILES |= {".xlsx": read_excel, ".parquet": read_parquet, ".pq": read_parquet, ".npz": open_npz, ".npy": open_npy}
 
@@ -146,7 +146,7 @@ def _open_path(path: Path, columns: Columns, labels: Any, labelled: bool) -> Tab
 
 
 def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> Source:
-    """The rows that have a label; their inputs are those of arrays, else empty: `prepare` chooses them."""
+    """The rows that have a label; their inputs are those of arrays, else empty: `make_ready` chooses them."""
     if not table.count:
         raise InputError(f"{table.where}: no rows; give a table with some")
     every, clean = torch.arange(table.count, device="cpu"), None
@@ -178,7 +178,7 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
     return replace(source, labels=labels, clean=clean)
 
 
-def prepare(
+def make_ready(
     source: Source,
     columns: Columns,
     *,

@@ -249,7 +249,7 @@ def _section(kind: Any, section: str, given: Mapping[str, Value], source: str) -
         if value is None or value is p.empty:  # what TOML cannot write
             continue
         try:
-            values[key] = value = fit(value, p.annotation)
+            values[key] = value = as_kind(value, p.annotation)
         except TypeError as wanted:
             raise InputError(f"{where} {key} = {value!r}: must be {wanted}") from None
         if "among" in rule and value not in rule["among"]:
@@ -262,20 +262,20 @@ def _section(kind: Any, section: str, given: Mapping[str, Value], source: str) -
     return kind(**own, options=values) if section in CHOICES else kind(**own)
 
 
-def fit(value: Value, kind: Any) -> Value:
+def as_kind(value: Value, kind: Any) -> Value:
     """`value` in the form that an annotation wants; a TypeError says what that is.
 
-    >>> fit(1, float), fit([3, 4], tuple[int, ...]), fit("price", Literal["price", "gradsq"])
+    >>> as_kind(1, float), as_kind([3, 4], tuple[int, ...]), as_kind("price", Literal["price", "gradsq"])
     (1.0, (3, 4), 'price')
     """
     origin, parts = get_origin(kind), [part for part in get_args(kind) if part is not Ellipsis]
     if origin in (Union, UnionType):
         for part in sorted(parts, key=lambda part: type(value) is not part):  # exact types first
             with suppress(TypeError):
-                return fit(value, part)
+                return as_kind(value, part)
     elif origin in (tuple, list, Sequence) and isinstance(value, list | tuple):
         kinds = parts if len(parts) == len(value) else parts[:1] * len(value)
-        return tuple(map(fit, value, kinds))
+        return tuple(map(as_kind, value, kinds))
     elif not (isinstance(value, float) and isnan(value)):
         if type(value) is kind or (origin is Literal and value in parts):
             return value
