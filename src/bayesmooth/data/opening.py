@@ -1,7 +1,7 @@
 """The door: open → labels → make ready → embed. Whatever a data set is kept in becomes a `Source` to learn from.
 
-`open_source` reads it, and `make_ready` chooses its inputs, lists and leaves out dirt, and embeds texts and pictures. Dirt
-is a finding with its ids, and the rest goes on. Only what would make the result wrong is an error: fewer than two
+`open_source` reads it, and `make_ready` chooses its inputs, lists and leaves out dirt, and embeds texts and pictures.
+Dirt is a finding with its ids, and the rest goes on. Only what would make the result wrong is an error: fewer than two
 classes left, or most examples unusable.
 """
 
