@@ -92,7 +92,6 @@ def measure_rate(traits: Traits, wrong: Any, budget: int, times: int) -> Row:
         "covered": _cover(rates, true),
         "width": float(np.mean([rate.high - rate.low for rate in rates if rate])),
         "plain_width": plain_width(len(wrong), int(wrong.sum()), budget),
-        "bias": float(np.mean([rate.estimate for rate in rates if rate])) - true,
     }
 
 

@@ -2,21 +2,10 @@
 
     BAYESMOOTH_DATA=… BAYESMOOTH_TEXTS=… BAYESMOOTH_AUDIT_DATA=… python -m benchmarks training
 
-The protocol, the same for everybody, is that of `bayesmooth.fit`, which trains the peers too:
-
-- A fifth of the given labels is held back. It is as wrong as the rest, and nothing else chooses anything.
-- Each method has a grid of six settings. All of them train for a quarter of the epochs, the best two go on to the end:
-  three times the epochs of one run. Rates rise over 5 % of the steps and fall to zero on a cosine.
-- "fit" is the call as users make it: AdamW and IVON in its grid, and half of the cost after the first quarter goes into
-  runs on predicted labels, at the same cost in all. Once the held-out labels have chosen, its last run learns them too,
-  corrected by what is predicted. "fit-IVON" has IVON alone in its grid.
-- The others learn the held-out labels too: the chosen setting is trained once more with all labels, from the start to
-  the chosen look. That run is on top of the budget.
-- After every sixteenth of a run the last weights and a running average of them are measured, with BatchNorm's
-  statistics computed anew. The best look (accuracy less a tenth of NLL) keeps settings, stops early, and chooses.
-- The chosen network is tested once, at its weights, on clean labels.
-- The best peer of a cell and seed is the one with the best look.
-- Rates of peers lie a factor of three to five apart, as wide as the winners on the development pool.
+The protocol is that of `bayesmooth.fit`, which trains the peers too: a grid of six settings each, the same held-out
+given labels, three times the epochs of one run. The peers learn the held-out labels in one further run, on top of that
+(docs/evidence-optimizers.md). "fit-IVON" has IVON alone in its grid. Rates of peers lie a factor of three to five
+apart, as wide as the winners on the development pool.
 
 `training_tasks.py` has the cells: a development pool, which may choose constants, and a test pool, which may not.
 BAYESMOOTH_POOL=development runs the former, BAYESMOOTH_METHODS="fit AdamW" some methods, BAYESMOOTH_SEEDS=1 one seed.
@@ -155,6 +144,4 @@ def main(quick: bool = False) -> None:
     jobs = {(str(cell), seed, method): partial(halve, cell, seed, method) for seed, method, cell in runs}
     rows = run_missing(results_path(f"training-{pool}"), ("cell", "seed", "method"), jobs, f"training, {pool} pool")
     records = pd.DataFrame(rows)
-    for figure in ("accuracy", "nll"):
-        print(f"\n{records.pivot_table(figure, 'cell', 'method', sort=False).round(2).to_string()}")
     print(f"\n{format_table(compare_training(records))}")

@@ -16,6 +16,7 @@ from bayesmooth.errors import require
 from bayesmooth.models import cnn, mlp, resnet_small, weights_from
 
 WORDS, VOCABULARY = 24, 4000  # of a text; known words
+KNOWN = VOCABULARY + 2  # with 0 and 1
 BELOW, TOKENS, RANK = 4, 20, 8  # MiniLM's frozen layers; tokens of a text; of the adapters
 
 
@@ -76,7 +77,7 @@ class Lstm(nn.Module):
 
     def __init__(self, classes: int, width: int = 48) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY + 2, width, padding_idx=0)
+        self.embedding = nn.Embedding(KNOWN, width, padding_idx=0)
         self.lstm = nn.LSTM(width, width, batch_first=True)
         self.head = nn.Linear(width, classes)
 
@@ -165,18 +166,6 @@ def _convolutions(classes: int, shape: tuple[int, ...], norm: Any) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(side), nn.Flatten(), head)
 
 
-def _vit(classes: int, shape: tuple[int, ...]) -> nn.Module:
-    return Transformer(classes, nn.Conv2d(shape[0], 48, 4, 4), (shape[1] // 4) * (shape[2] // 4))
-
-
-def _sentences(classes: int) -> nn.Module:
-    return Transformer(classes, nn.Embedding(VOCABULARY + 2, 48, padding_idx=0), WORDS)
-
-
-def _bag(classes: int) -> nn.Module:
-    return nn.Sequential(nn.EmbeddingBag(VOCABULARY + 2, 64, mode="mean", padding_idx=0), nn.Linear(64, classes))
-
-
 # name → (what it sees, what makes it of classes, the shape of an input and a seed that is the global one, too)
 NETWORKS: dict[str, tuple[Any, Callable[[int, tuple[int, ...], int], nn.Module]]] = {
     "head": (_numbers, lambda k, shape, seed: mlp(k, input_shape=shape, hidden=(), seed=seed)),
@@ -187,10 +176,13 @@ NETWORKS: dict[str, tuple[Any, Callable[[int, tuple[int, ...], int], nn.Module]]
     "cnn+bn": (_small, lambda k, shape, seed: _convolutions(k, shape, nn.BatchNorm2d)),
     "cnn+gn": (_small, lambda k, shape, seed: _convolutions(k, shape, partial(nn.GroupNorm, 4))),
     "resnet": (_small, lambda k, shape, seed: resnet_small(k, input_shape=shape, seed=seed)),
-    "vit": (_small, lambda k, shape, seed: _vit(k, shape)),
-    "transformer": (_words, lambda k, shape, seed: _sentences(k)),
+    "vit": (
+        _small,
+        lambda k, shape, seed: Transformer(k, nn.Conv2d(shape[0], 48, 4, 4), (shape[1] // 4) * (shape[2] // 4)),
+    ),
+    "transformer": (_words, lambda k, shape, seed: Transformer(k, nn.Embedding(KNOWN, 48, padding_idx=0), WORDS)),
     "lstm": (_words, lambda k, shape, seed: Lstm(k)),
-    "bag": (_words, lambda k, shape, seed: _bag(k)),
+    "bag": (_words, lambda k, shape, seed: nn.Sequential(nn.EmbeddingBag(KNOWN, 64, padding_idx=0), nn.Linear(64, k))),
     "top": (_hidden, lambda k, shape, seed: Top(k, adapters=False)),
     "lora": (_hidden, lambda k, shape, seed: Top(k, adapters=True)),
 }

@@ -24,7 +24,7 @@ from bayesmooth.data import Labels, Source, data_root, load
 from bayesmooth.data.catalog import Dataset, MissingError
 from bayesmooth.data.encoders import embed_pictures
 from bayesmooth.data.pictures import ImageFiles
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, one_of
 from bayesmooth.files import name_errors, write_atomically
 
 LIMIT = 256 << 20  # bytes; the largest public file read whole, CIFAR-100's train, has 155 MB
@@ -145,8 +145,7 @@ def parse_batch(data: bytes, key: str, names: tuple[str, ...]) -> Source:
 
 def cifar10n(split: str, root: Path, labels: str = "aggre", verify: bool = True) -> Source:
     """CIFAR-10 under the labels that people gave it: aggre, random1, random2, random3 or worse."""
-    if labels not in HUMAN_LABELS:
-        raise InputError(f"labels={labels!r}: must be one of {', '.join(HUMAN_LABELS)}")
+    one_of("labels", labels, HUMAN_LABELS)
     clean = cifar10(split, root, verify)
     if split == "test":
         return clean

@@ -110,8 +110,8 @@ class Hostile:
         ({"conv1.weight": torch.zeros(1)}, r"the weights are those of another network, .*: Missing key"),
         ([1, 2], "does not hold a state dict"),
         ({"model": {"a": 1}}, "does not hold a state dict"),
-        ({"a": Hostile()}, "cannot be read as a state dict"),
-        (None, "cannot be read as a state dict"),
+        ({"a": Hostile()}, "not a state dict that can be read"),
+        (None, "cannot be read .No such file"),
     ],
 )
 def test_other_files_are_refused_with_the_reason(tmp_path, content, message):

@@ -93,7 +93,7 @@ def test_a_file_brings_back_every_bit(model, tmp_path, gaussian):
 def test_a_file_that_is_no_posterior_is_named(tmp_path, content):
     path = tmp_path / "odd.safetensors"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"odd\.safetensors: cannot be read"):
+    with pytest.raises(InputError, match=r"odd\.safetensors: not a posterior that can be read"):
         Posterior.load(path)
 
 

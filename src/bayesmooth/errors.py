@@ -32,8 +32,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:
     """The value of an argument, which must be among the choices."""
-    if value not in choices:
-        raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, choices))}; choose one")
+    names = list(choices)
+    if value not in names:
+        near = get_close_matches(str(value), names, 1)
+        hint = f"did you mean {near[0]!r}?" if near else "choose one"
+        rule = f"must be one of {', '.join(map(repr, names))}; {hint}" if names else "there is none; leave it out"
+        raise InputError(f"{name}={value!r}: {rule}")
     return value
 
 

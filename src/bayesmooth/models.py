@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesmooth.errors import InputError, require
+from bayesmooth.files import name_errors
 from bayesmooth.randomness import check_seed
 
 WIDTHS = (64, 128, 256, 512)
@@ -233,13 +234,10 @@ def resnet50(num_classes: int = 1000, *, input_shape: Sequence[int] = (3, 224, 2
 def load_weights(model: nn.Module, path: str | Path, new_head: bool = False) -> None:
     """Read a state dict (.pt, .pth, .safetensors) into `model`; with `new_head` all but the last linear layer."""
     safe = require("safetensors.torch", extra="train") if Path(path).suffix == ".safetensors" else None
-    try:
+    with name_errors(path, "state dict"):
         state = safe.load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file makes readers raise anything
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise InputError(f"{path}: cannot be read as a state dict ({reason})") from None
-    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-        raise InputError(f"{path}: does not hold a state dict; save model.state_dict()")
+        if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+            raise InputError("does not hold a state dict; save model.state_dict()")
     own, linear = model.state_dict(), [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
     if new_head and linear:
         state |= {name: own[name] for name in own if name.startswith(f"{linear[-1]}.")}

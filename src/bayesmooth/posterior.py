@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bayesmooth.calling import compute_logits, evaluating, move_inputs, read_chunks, statistics_kept, take_inputs
 from bayesmooth.errors import InputError, require
-from bayesmooth.files import check_directory, write_atomically
+from bayesmooth.files import check_directory, name_errors, write_atomically
 from bayesmooth.randomness import PREDICTION, check_seed, standard_normal
 from bayesmooth.theory.links import Link
 
@@ -141,19 +141,15 @@ class Posterior:
         """Read what `save` wrote."""
         safetensors = require("safetensors", "train")
         parts: dict[str, dict[str, Tensor]] = {"mean": {}, "std": {}}
-        try:
-            with safetensors.safe_open(str(path), "pt") as file:
-                form = (file.metadata() or {}).get("format")
-                if form != FORMAT:
-                    raise InputError(f"format {form!r}, expected {FORMAT!r}; write it with save()")
-                for key in file.keys():  # noqa: SIM118
-                    part, _, name = key.partition(".")
-                    parts[part][name] = file.get_tensor(key)
+        named = name_errors(path, "posterior", "; write it with save()")
+        with named, safetensors.safe_open(str(path), "pt") as file:
+            form = (file.metadata() or {}).get("format")
+            if form != FORMAT:
+                raise InputError(f"format {form!r}, expected {FORMAT!r}")
+            for key in file.keys():  # noqa: SIM118
+                part, _, name = key.partition(".")
+                parts[part][name] = file.get_tensor(key)
             return cls(**parts)
-        except InputError as problem:
-            raise InputError(f"{path}: {problem}") from None
-        except (OSError, KeyError, safetensors.SafetensorError) as problem:
-            raise InputError(f"{path}: cannot be read as a posterior: {problem}; write it with save()") from None
 
     def targets(self, model: nn.Module) -> dict[str, Tensor]:
         """The model's parameters that this posterior names, by its own names, in the model's order."""

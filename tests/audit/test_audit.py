@@ -282,7 +282,7 @@ def test_bad_input_is_said_in_a_line_and_nothing_is_written(
         ([[1.0], [2.0]], {}, "no data"),
         (3, {}, "a int: no data"),
         ("nowhere.npz", {}, "no such file"),
-        ("nowhere.npz", {"lable": "kind"}, "lable=: no option .* 'label'"),
+        ("nowhere.npz", {"lable": "kind"}, "option='lable': must be .* did you mean 'label'"),
         ("nowhere.npz", {"features": "width"}, "must be a list of names"),
     ],
 )

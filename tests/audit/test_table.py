@@ -73,7 +73,7 @@ def test_selections_are_those_of_the_report_and_worst_first(made_up: Make) -> No
     assert made.mislabelled["rank"].is_monotonic_increasing
     assert sum(len(made.select(kind)) for kind in KINDS[1:5]) == 300
     assert len(made_up().select("duplicates")) == 0  # nobody looked
-    with pytest.raises(InputError, match="kind='wrong': must be one of contradicted, clear"):
+    with pytest.raises(InputError, match="kind='wrong': must be one of 'contradicted', 'clear'"):
         made.select("wrong")
 
 

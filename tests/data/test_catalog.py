@@ -91,10 +91,10 @@ def test_digits_need_no_files_and_their_splits_are_disjoint(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (("cifar", "train"), {}, "data set 'cifar' is not known; did you mean 'cifar10"),
-        (("digits", "valid"), {}, "split 'valid' is not known; there are 'test', 'train'"),
-        (("mnist", "train"), {"verfy": 1}, "option 'verfy' is not known; did you mean 'verify'"),
-        (("digits", "train"), {"size": 1}, "option 'size' is not known; there are none"),
+        (("cifar", "train"), {}, "data set='cifar': must be .* did you mean 'cifar10"),
+        (("digits", "valid"), {}, "split='valid': must be one of 'train', 'test'"),
+        (("mnist", "train"), {"verfy": 1}, "option of mnist='verfy': must be .* did you mean 'verify'"),
+        (("digits", "train"), {"size": 1}, "option of digits='size': there is none"),
         (("source", "train"), {}, "source: give its path with path="),
     ],
 )

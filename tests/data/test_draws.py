@@ -90,7 +90,7 @@ def test_old_labels_become_the_clean_ones_unless_these_are_known():
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        ("symetric", {"rate": 0.1}, "must be one of symmetric"),
+        ("symetric", {"rate": 0.1}, "must be one of 'symmetric'.*did you mean 'symmetric'"),
         ("symmetric", {"rate": 1.5}, "rate=1.5: must be from 0 to 1"),
         ("pairflip", {"rate": -0.1}, "rate=-0.1"),
         ("matrix", {"matrix": [[1.0]]}, "must be 10 × 10"),

@@ -161,9 +161,9 @@ def test_inputs_that_are_no_numbers_are_cleaned_by_held_out_predictions():
 
 
 def test_choices_that_cannot_be_are_refused():
-    with pytest.raises(InputError, match="mode='prune': must be one of drop, weight, relabel"):
+    with pytest.raises(InputError, match="mode='prune': must be one of 'drop', 'weight', 'relabel'"):
         CleanedClassifier(mode="prune").fit(X, Y)
-    with pytest.raises(InputError, match="by='rows': must be one of features, predictions"):
+    with pytest.raises(InputError, match="by='rows': must be one of 'features', 'predictions'"):
         CleanedClassifier(by="rows").fit(X, Y)
     with pytest.raises(InputError, match="KNeighborsClassifier takes no sample_weight; use mode="):
         CleanedClassifier(KNeighborsClassifier(), mode="weight").fit(X, Y)

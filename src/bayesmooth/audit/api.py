@@ -38,7 +38,7 @@ from bayesmooth.data.arrays import read_vote_array
 from bayesmooth.data.encoders import PLAIN, Encoder
 from bayesmooth.data.opening import choose_inputs, embed, make_ready, settle
 from bayesmooth.data.source import REMARKS, Kind
-from bayesmooth.errors import InputError, did_you_mean
+from bayesmooth.errors import InputError, did_you_mean, one_of
 from bayesmooth.labelnoise import label_noise
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import silence
@@ -274,10 +274,8 @@ def check_batches(batches: Any) -> None:
 
 def read_columns(given: dict[str, Any], predicted: Any = None) -> Columns:
     """The columns by name; an unknown one is an error. Nothing is learned from those of another model."""
-    known = [f.name for f in fields(Columns)]
     for name in given:
-        if name not in known:
-            raise InputError(f"{name}=: no option of this audit; {did_you_mean(name, known)}")
+        one_of("option", name, [f.name for f in fields(Columns)])
     names = [predicted] if isinstance(predicted, str) else predicted
     are_names = isinstance(names, list) and len(names) > 0 and isinstance(names[0], str)
     return Columns(**given, predicted=names if are_names else None)

@@ -98,13 +98,6 @@ class TagAudit(Audit):
         table["tags_to_remove"] = [subtract(old, new) if old != new else "" for old, new in pairs]
         return table
 
-    def soft_labels(self) -> Array:
-        """Sets of tags have no distribution over classes."""
-        raise InputError(
-            "soft_labels: an example has several labels, and no distribution over classes; targets for binary "
-            "cross-entropy are audit.tags.probabilities (N × T)"
-        )
-
     def describe_labels(self) -> dict[str, Any]:
         """What audit.json says of every tag."""
         columns = (self.label_names, self.tags.given.sum(0).tolist(), *self.count_changes().tolist())

@@ -20,7 +20,7 @@ from bayesmooth.audit.neighbours import Similar, find_similar
 from bayesmooth.data import Source
 from bayesmooth.data.features import SHEET_ROW
 from bayesmooth.data.tables import guard
-from bayesmooth.errors import InputError, require
+from bayesmooth.errors import InputError, one_of, require
 from bayesmooth.files import check_directory, write_together
 from bayesmooth.progress import format_percent
 
@@ -216,7 +216,9 @@ class Audit:
     def soft_labels(self) -> Array:
         """N×K: the probability of every class to be the true one, as targets for training."""
         if self.probabilities is None:
-            raise InputError("soft_labels: this audit was made without probabilities of all classes")
+            raise InputError(
+                "soft_labels: no probabilities of classes here; those of tags are audit.tags.probabilities"
+            )
         return np.asarray(self.probabilities, np.float64)
 
     def to_frame(self) -> Any:
@@ -230,8 +232,7 @@ class Audit:
 
     def select(self, kind: str) -> Any:
         """The rows of `to_frame` of one of `KINDS`, worst first; none where nobody looked for that kind."""
-        if kind not in KINDS:
-            raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
+        one_of("kind", kind, KINDS)
         masks = {"contradicted": self.contradicted, **self.findings.masks()}
         masks |= {name: self.quadrant == k for k, name in enumerate(QUADRANTS)}
         chosen = masks.get(kind, np.zeros(len(self), bool))

@@ -125,7 +125,8 @@ def data(arguments: Namespace) -> int:
     if arguments.action == "list":
         root = data_root(None)
         for title, dataset in datasets().items():
-            there = "" if dataset.is_found(root) else f" (not in {root})"
+            missing = dataset.places and not any((root / place).exists() for place in dataset.places)
+            there = f" (not in {root})" if missing else ""
             print(f"{title:14} {dataset.about}")
             print(f"{'':14}   files  {dataset.files}{there}")
             how = dataset.bring.replace("DIR", str(root)).replace("\n", "\n" + " " * 22)

@@ -17,9 +17,10 @@ from bayesmooth.data.labels import Labels
 from bayesmooth.data.opening import make_ready, open_like, open_source, read_table
 from bayesmooth.data.pictures import ImageFiles, read_folder
 from bayesmooth.data.source import Columns, Source, data_root
-from bayesmooth.errors import InputError, did_you_mean, require
+from bayesmooth.errors import InputError, one_of, require
 
 PUBLIC = "reproduce.datasets"  # in a clone
+SPLITS = ("train", "test")
 PIECE = 8192  # rows whose statistics are computed at once
 
 
@@ -37,16 +38,6 @@ class Dataset:
     files: str
     bring: str = "give its path with path="
     places: tuple[str, ...] = ()
-    splits: tuple[str, ...] = ("train", "test")
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """What may be given beside the split."""
-        return tuple(inspect.signature(self.load).parameters)[2:]
-
-    def is_found(self, root: Path) -> bool:
-        """Whether its files are there."""
-        return not self.places or any((root / place).exists() for place in self.places)
 
 
 def digits(split: str, root: Path) -> Source:
@@ -198,12 +189,12 @@ def load(name: str, split: str = "train", data_dir: str | Path | None = None, **
     >>> load("digits", "test")
     Source(digits/test: 359 × float32[1, 8, 8], 10 classes)
     """
-    _check_choice("data set", name, tuple(datasets()))
-    dataset = datasets()[name]
-    _check_choice("split", split, dataset.splits)
+    dataset = datasets()[one_of("data set", name, datasets())]
+    one_of("split", split, SPLITS)
+    there = tuple(inspect.signature(dataset.load).parameters)[2:]  # beside the split
     for option in options:
-        _check_choice(f"{name}: option", option, dataset.options)
-    if "path" in dataset.options and "path" not in options:
+        one_of(f"option of {name}", option, there)
+    if "path" in there and "path" not in options:
         raise InputError(f"{name}: give its path with path=; it looks like {dataset.files}")
     root = data_root(data_dir)
     try:
@@ -223,8 +214,3 @@ def find_path(path: str, root: Path, split: str) -> Path:
     if not place.exists():
         raise MissingError(f"path={path!r}: found neither there nor in {root}")
     return place
-
-
-def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InputError(f"{what} {value!r} is not known; {did_you_mean(value, choices)}")

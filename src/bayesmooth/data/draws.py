@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesmooth.data.source import Source
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, one_of
 from bayesmooth.files import write_atomically
 
 Batch = tuple[Tensor, Tensor, Tensor]  # positions in the data set, inputs, labels
@@ -68,7 +68,7 @@ def symmetric(num_classes: int, rate: float) -> Matrix:
     >>> symmetric(3, 0.5)
     array([[0.5 , 0.25, 0.25], [0.25, 0.5 , 0.25], [0.25, 0.25, 0.5 ]])
     """
-    return _uniform(np.full(num_classes, _rate(rate)))
+    return data_dependent(num_classes, _rate(rate), beta=0.0)
 
 
 def pairflip(num_classes: int, rate: float) -> Matrix:
@@ -85,7 +85,10 @@ def data_dependent(num_classes: int, kappa: float, beta: float = 0.05, offset: i
             f"kappa={kappa}, beta={beta}: class noise from {rates.min():.3g} to {rates.max():.3g}: "
             f"must stay within 0 … 1; lower beta for {num_classes} classes"
         )
-    return _uniform(rates.clip(0, 1))
+    rates = rates.clip(0, 1)
+    P = np.repeat(rates[:, None] / (num_classes - 1), num_classes, axis=1)
+    np.fill_diagonal(P, 1 - rates)
+    return P
 
 
 def given(num_classes: int, matrix: Any) -> Matrix:
@@ -119,8 +122,7 @@ def corrupt(source: Source, kind: str, *, seed: int = 0, **settings: Any) -> tup
     >>> corrupt(clean, "symmetric", rate=0.2, seed=0)[1]
     Corruption(symmetric, seed 0: 8 of 40 labels, 20.00%)
     """
-    if kind not in KINDS:
-        raise InputError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
+    one_of("kind", kind, KINDS)
     if source.num_classes < 2:
         raise InputError(f"{source.num_classes} classes: label noise needs at least two")
     if not 0 <= seed < 2**32:
@@ -159,14 +161,6 @@ def draw_labels(labels: Integers, matrix: Matrix, seed: int) -> Integers:
         new[i] = classes[first]
         at += min(first + 1, len(classes) - 1)
     return new
-
-
-def _uniform(rates: np.ndarray[Any, np.dtype[np.float64]]) -> Matrix:
-    """Class i is wrong at rates[i], spread evenly over the other classes."""
-    K = len(rates)
-    P = np.repeat(rates[:, None] / (K - 1), K, axis=1)
-    np.fill_diagonal(P, 1 - rates)
-    return P
 
 
 def _rate(rate: float) -> float:
@@ -220,7 +214,7 @@ class Augment:
         both = torch.stack((padded, padded.flip(-1))) if self.flip else padded.unsqueeze(0)
         windows = both.unfold(3, height, 1).unfold(4, width, 1)
         draw = torch.randint(2**31, (len(pictures), 3), generator=generator, device="cpu")
-        choices = torch.tensor([*windows.shape[3:5], len(both)], device="cpu")
+        choices = torch.tensor([*windows.shape[3:5], len(both)], dtype=torch.int64, device="cpu")
         rows, columns, mirrored = (draw % choices).T.to(pictures.device)
         at = mirrored, torch.arange(len(pictures), device=pictures.device), slice(None), rows, columns
         if pictures.device.type == "cpu":  # numpy's indexing is 8 times as fast here

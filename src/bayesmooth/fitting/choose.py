@@ -144,6 +144,7 @@ def fit(
         optimizer = partial(IVON, ess=count_examples(loader), steps=steps, seed=seed)
     plan = Plan(make_model, loader, held, loss, optimizer, steps, seed, folder is not None, stop)
     with ExitStack() as scope:
+        scope.enter_context(progress.silence(quiet))
         scope.enter_context(torch.random.fork_rng())
         if folder is None:
             folder = scope.enter_context(tempfile.TemporaryDirectory())
@@ -151,7 +152,7 @@ def fit(
         check_folder(Path(folder), plan, grid, teach)
         if not quiet:
             print(describe_cost(len(grid), epochs, steps))
-        run = partial(advance_all, plan, jobs=jobs, quiet=quiet)
+        run = partial(advance_all, plan, jobs=jobs)
         if len(trials) == 1:
             run(trials, PARTS)
             return finish(plan, trials, trials[0])
@@ -161,7 +162,7 @@ def fit(
         if not teach or take_labels(next(iter(plan.held))).ndim > 1:  # each example needs a place, and one class
             return finish(plan, trials, run(best_two, PARTS)[0])
         best, second = run(best_two, SECOND)
-        study = partial(learn_predictions, plan, cache(partial(ask_audit, plan, best, validation is None)), quiet=quiet)
+        study = partial(learn_predictions, plan, cache(partial(ask_audit, plan, best, validation is None)))
         students = []
         if not overfits(plan, best):
             run([best], PARTS)
@@ -184,7 +185,7 @@ def describe_cost(count: int, epochs: float, steps: int) -> str:
     )
 
 
-def advance_all(plan: Plan, trials: list[Trial], parts: int, *, jobs: int, quiet: bool) -> list[Trial]:
+def advance_all(plan: Plan, trials: list[Trial], parts: int, *, jobs: int) -> list[Trial]:
     """Train all of them until so many parts are done; the best first."""
     title = f"{len(trials)} runs to {parts / PARTS:.0%}"
     if jobs > 1 and len(trials) > 1:
@@ -192,10 +193,10 @@ def advance_all(plan: Plan, trials: list[Trial], parts: int, *, jobs: int, quiet
         fork = get_context("fork")  # data need not be pickled
         with ProcessPoolExecutor(jobs, fork, torch.set_num_threads, (threads,)) as pool:
             found = pool.map(partial(advance, plan, parts), trials)
-            scores = list(progress.track(found, description=title, quiet=quiet))
+            scores = list(progress.track(found, description=title))
     else:
         each = plan.steps * parts // PARTS
-        with progress.bar(each * len(trials), description=title, quiet=quiet) as bar:
+        with progress.bar(each * len(trials), description=title) as bar:
             tells = [lambda steps, before=i * each: bar.update(before + steps) for i in range(len(trials))]
             scores = [advance(plan, parts, trial, tell) for trial, tell in zip(trials, tells, strict=True)]
     return [trials[i] for i in sorted(range(len(trials)), key=scores.__getitem__, reverse=True)]
@@ -221,7 +222,6 @@ def learn_predictions(
     teachers: list[Trial],
     start: Trial,
     *students: Trial,
-    quiet: bool,
     everything: bool = False,
 ) -> Trial:
     """From the best weights of `start`, half a run on labels that the audit, teachers, and students if any, predict.
@@ -240,7 +240,7 @@ def learn_predictions(
     loader = join(plan.loader, plan.held) if everything else plan.loader
     loader = replace_labels(loader, torch.load(file, weights_only=True))
     short = replace(plan, loader=loader, steps=max(round(STUDY * plan.steps), 1))
-    advance_all(short, [student], PARTS, jobs=1, quiet=quiet)
+    advance_all(short, [student], PARTS, jobs=1)
     return student
 
 

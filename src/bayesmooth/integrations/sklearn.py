@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bayesmooth.audit import Audit, audit, audit_probabilities
 from bayesmooth.calling import evaluating, take_logits
-from bayesmooth.errors import InputError, require
+from bayesmooth.errors import InputError, one_of, require
 from bayesmooth.fitting.choose import IVON_GRID, fit
 from bayesmooth.fitting.linear import fit_linear
 from bayesmooth.labelnoise import LabelNoise, label_noise
@@ -230,8 +230,7 @@ class CleanedClassifier(_Classifier):
     def fit(self, X: Any, y: Any) -> Self:
         """Audit the labels, then fit the estimator on what is left."""
         for name, known in CHOICES.items():
-            if (value := getattr(self, name)) not in known:
-                raise InputError(f"{name}={value!r}: must be one of {', '.join(known)}")
+            one_of(name, getattr(self, name), known)
         if self.by == "features":
             inputs, numbers = self._begin(X, y)
         else:

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from bayesmooth.calling import read_logits, recompute_batchnorm, take_labels
-from bayesmooth.errors import InputError
+from bayesmooth.errors import InputError, one_of
 
 LOOK = 16  # batches that tell whether anything is learned
 LONG = 100  # steps; shorter runs are trials
@@ -67,8 +67,7 @@ def scheduler(optimizer: Optimizer, name: str, total_steps: int, **options: Any)
     >>> round(rates.get_last_lr()[0], 6)
     0.2
     """
-    if name not in SCHEDULES:
-        raise InputError(f"schedule={name!r}: must be one of {', '.join(SCHEDULES)}")
+    one_of("schedule", name, SCHEDULES)
     if total_steps < 1:
         raise InputError(f"total_steps={total_steps}: must be ≥ 1, the optimizer steps of the run")
     return LambdaLR(optimizer, lambda step: SCHEDULES[name](min(step / total_steps, 1.0), **options))

@@ -59,9 +59,8 @@ CHOICES: dict[str, tuple[str, Builders]] = {
 FILLED = frozenset({"ess", "transition"})
 """May be left out of a recipe although the signature has no default: the number of training examples, and the
 matrix that the corruption drew from."""
-SUPPLIED = {"params", "base_optimizer", "num_examples", "generator", "seed", "reduction", "epochs"}
-SUPPLIED |= {"steps", "num_classes", "in_channels", "input_shape", "pretrained"}
-SUPPLIED |= {"split", "root", "progress"}
+SUPPLIED = {"params", "base_optimizer", "num_examples", "generator", "seed", "reduction", "epochs", "steps"}
+SUPPLIED |= {"num_classes", "input_shape", "pretrained", "split", "root", "progress"}
 """Arguments that a recipe does not set: the run knows them."""
 
 RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[3] / "reproduce" / "recipes")
