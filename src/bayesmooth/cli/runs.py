@@ -29,10 +29,10 @@ def train(arguments: Namespace) -> int:
 
     Texts and pictures of your own go through a frozen encoder. IVON trains a
     small network or a linear model on the resulting numbers. A tenth of the
-    labels is held out. If these are 100 or more, they choose among 6 settings
-    of IVON, and between the two models; else the linear model is taken. A
-    linear model then learns them, too. Labels that the audit contradicts are
-    left out if left-out labels are then predicted better.
+    labels is held out: from 100 of them on, they choose among 6 settings of
+    IVON, and between the two models; else the linear model is taken. A linear
+    model then learns them, too. Labels that the audit contradicts are left out
+    if left-out labels are then predicted better.
     If --set changes a key of the model or the optimizer, nothing is chosen.
     `bayesmooth recipes source` shows all keys.
     A continued run ends with the same bits as an uninterrupted one.
