@@ -57,21 +57,21 @@ def split_names(text: str) -> list[str]:
 
 RECIPE = "a TOML file, or a name that `bayesmooth recipes` lists"
 MANY: dict[str, Any] = {"action": "append", "default": []}  # may be given several times
-SET = option("--set", dest="settings", metavar="SECTION.KEY=VALUE", help="change a key; may be repeated", **MANY)
-DATA_DIR = option("--data-dir", type=Path, help="where data sets are (default: $BAYESMOOTH_DATA, ./data)")
-QUIET = option("--quiet", action="store_true", help="no progress")
+SET = option("--set", dest="settings", metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated", **MANY)
+DATA_DIR = option("--data-dir", type=Path, help="folder of public data sets (default: $BAYESMOOTH_DATA, ./data)")
+QUIET = option("--quiet", action="store_true", help="show no progress")
 DEVICE = (DATA_DIR, option("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)"), QUIET)
 PLACE = (
     SET,
-    option("--jobs", type=int, default=1, help="runs at a time here (default: 1)"),
-    option("--cluster", choices=("ray",), help="run on a cluster instead of here"),
-    option("--address", help="Ray cluster to use; auto finds one (default: start one)"),
+    option("--jobs", type=int, default=1, help="runs at a time on this machine (default: 1)"),
+    option("--cluster", choices=("ray",), help="run on a cluster instead of this machine"),
+    option("--address", help="Ray cluster to use; `auto` finds one (default: start one)"),
     option("--cpus", type=int, help="CPUs per run on a cluster (default: 1)"),
     option("--gpus", type=float, help="GPUs per run on a cluster (default: 0)"),
     *DEVICE,
 )
 READING = (
-    option("--id", metavar="COLUMN", help="column of ids (default: id, else row numbers)"),
+    option("--id", metavar="COLUMN", help="column of ids (default: id, else the content of a row)"),
     option("--class-names", metavar="NAME,…", type=split_names, help="classes in the order of their numbers"),
     option("--encoding", help="encoding of a CSV or JSON (default: UTF-8 or UTF-16)"),
 )
@@ -83,7 +83,7 @@ COLUMNS = (
     option("--features", metavar="COLUMN,…", type=split_names, help="to learn from (default: numbers and categories)"),
     option("--labels", metavar="FILE", help="a .npy of labels, beside a .npy of embeddings"),
     *READING,
-    option("--encoder", help="plain, or a model's name or path (default: the best)"),
+    option("--encoder", help="plain, or a model's name or path (default: the best installed)"),
 )
 
 
@@ -171,4 +171,4 @@ def explain_all() -> None:
     for name, module in MODULES.items():
         about = getdoc(getattr(import_module(f"{__name__}.{module}"), name)) or ""
         print(f"  {name:10} {about.partition(chr(10))[0]}")
-    print("\n`bayesmooth COMMAND --help` has an example of each; `bayesmooth --version`.")
+    print("\n`bayesmooth COMMAND --help` explains a command, with examples; `bayesmooth --version`.")

@@ -22,8 +22,8 @@ KINDS = (
     ".npy), a folder of pictures, a Hugging Face data set on disk, or a run"
 )
 FOUND = "duplicates, conflicts, leaks, outliers, rare"
-TAGS = option("--tags", metavar="COLUMN,…", type=split_names, help="columns of 0 and 1 for several labels, one per tag")
-SEPARATOR = option("--separator", metavar="TEXT", help="between several labels in the column of labels")
+TAGS = option("--tags", metavar="COLUMN,…", type=split_names, help="columns of 0 and 1, one per tag (several labels)")
+SEPARATOR = option("--separator", metavar="TEXT", help="what separates several labels in the column of labels")
 
 
 def read_share(text: str) -> float:
@@ -37,24 +37,24 @@ def read_share(text: str) -> float:
 @command(
     option("source", type=Path, metavar="SOURCE", help=KINDS),
     option("--out", type=Path, default=Path("audit"), help="folder to write to (default: audit)"),
-    option("--budget", metavar="N", type=int, help="how many labels to ask about (default: 100)"),
-    option("--decisions", metavar="FILE", type=Path, help="decisions that a report exported, to learn from"),
+    option("--budget", metavar="N", type=int, help="labels in the sample to review (default: 100)"),
+    option("--decisions", metavar="FILE", type=Path, help="learn from these decisions, which a report exported"),
     option("--title", default="", help="title of the report"),
     *COLUMNS,
     TAGS,
     SEPARATOR,
-    option("--annotator", metavar="COLUMN", help="who gave the label: one row per vote, --id names the example"),
-    option("--probabilities", action="store_true", help="the numbers are predicted probabilities"),
+    option("--annotator", metavar="COLUMN", help="column of annotators: one row per vote, and --id names the example"),
+    option("--probabilities", action="store_true", help="the data are predicted probabilities of the classes"),
     option("--predicted", metavar="COLUMN,…", type=split_names, help="probabilities by a model that saw no labels"),
     option("--cache", metavar="DIR", type=Path, help="where embeddings are kept (default: $BAYESMOOTH_CACHE)"),
-    option("--against", metavar="FILE", type=Path, help="another split; reports examples found in both"),
-    option("--leave-out", action="store_const", const=True, help="judge a label by a posterior without its example"),
-    option("--top", type=int, default=10, help="how many to print (default: 10)"),
+    option("--against", metavar="FILE", type=Path, help="another split: report examples that are in both"),
+    option("--leave-out", action="store_const", const=True, help="judge each label by a posterior without its example"),
+    option("--top", type=int, default=10, help="labels to print (default: 10)"),
     *DEVICE,
-    option("--fail-above", metavar="SHARE", type=read_share, help="exit with 1 if at least 5%% (0.05) are wrong"),
-    option("--fail-on", metavar="KIND,…", type=split_names, default=[], help=f"exit with 1 if any occur: {FOUND}"),
+    option("--fail-above", metavar="SHARE", type=read_share, help="exit with 1 if surely more are wrong: 5%% or 0.05"),
+    option("--fail-on", metavar="KIND,…", type=split_names, default=[], help=f"exit with 1 if any is found: {FOUND}"),
     option("--json", action="store_true", help="print audit.json and nothing else"),
-    option("--summary", metavar="FILE", type=Path, help="append Markdown, such as to $GITHUB_STEP_SUMMARY"),
+    option("--summary", metavar="FILE", type=Path, help="append a summary in Markdown to this file"),
 )
 def audit(arguments: Namespace) -> int:
     """Find the labels that look wrong and the examples that are ambiguous.
@@ -112,10 +112,10 @@ def audit(arguments: Namespace) -> int:
 
 @command(
     option("labels", type=Path, help="what was audited, or its audit.csv"),
-    option("decisions", type=Path, nargs="?", help="the CSV that the report exported"),
+    option("decisions", type=Path, nargs="?", help="the CSV that the report exported; may be left out"),
     option("--out", type=Path, required=True, help="the file or folder to write"),
-    option("--audit", metavar="DIR", type=Path, help="folder of the audit (default: that of the decisions, or audit)"),
-    option("--drop-duplicates", action="store_true", help="keep one of copies with the same label"),
+    option("--audit", metavar="DIR", type=Path, help="folder of the audit (default: beside an input, or audit)"),
+    option("--drop-duplicates", action="store_true", help="keep one of several copies with the same label"),
     option("--drop-unreadable", action="store_true", help="leave out pictures that cannot be read"),
     option("--label", metavar="COLUMN", help="column of labels (default: label, or given)"),
     TAGS,
@@ -123,7 +123,7 @@ def audit(arguments: Namespace) -> int:
     *READING,
 )
 def clean(arguments: Namespace) -> int:
-    """Apply the decisions that the report exported, and write the labels in the format they came in.
+    """Apply the decisions of a review, and write the data with the new labels in the format of the input.
 
     examples:
       bayesmooth clean reviews.csv decisions.csv --out corrected.csv --label stars

@@ -12,36 +12,37 @@ from bayesmooth.files import check_output
 
 SHOWN = 10  # classes of predictions that are counted in the terminal
 
-RUN = option("run", type=Path, help="the run's directory")
-SAMPLES = option("--samples", type=int, default=0, help="to draw from the posterior (default: as in the recipe)")
+RUN = option("run", type=Path, help="directory of the run")
+SAMPLES = option("--samples", type=int, default=0, help="draws from the posterior (default: as in the recipe)")
 
 
 @command(
-    option("recipe", metavar="data|recipe|run", help=f"your data (what `audit` takes), {RECIPE}"),
+    option("recipe", metavar="data|recipe|run", help=f"your data (as for `audit`), {RECIPE}, or a run to continue"),
     *COLUMNS,
     SET,
-    option("--out", type=Path, help="the run's directory (default: runs/ and its title)"),
+    option("--out", type=Path, help="directory of the run (default: runs/TITLE)"),
     *DEVICE,
-    option("--save-seconds", type=float, default=300, metavar="S", help="between checkpoints (default: 300)"),
+    option("--save-seconds", type=float, default=300, metavar="S", help="seconds between checkpoints (default: 300)"),
 )
 def train(arguments: Namespace) -> int:
-    """Train on your own data or by a recipe; a run that was stopped goes on, and ends with the same bits.
+    """Train on your own data or by a recipe, or continue a run that was stopped.
 
-    Of your own data, texts and pictures go through a frozen encoder. IVON
-    trains a small network, or a linear model, on the numbers. A tenth of the
+    Texts and pictures of your own go through a frozen encoder. IVON trains a
+    small network or a linear model on the resulting numbers. A tenth of the
     labels is held out: from 100 of them on, they choose among 6 settings of
-    IVON and between the two models; of fewer, the linear one is taken. A linear
-    one then learns these, too. Labels that the audit contradicts are left out
+    IVON, and between the two models; else the linear model is taken. A linear
+    model then learns them, too. Labels that the audit contradicts are left out
     if left-out labels are then predicted better.
-    With --set of a key of the model or the optimizer nothing is chosen.
+    If --set changes a key of the model or the optimizer, nothing is chosen.
     `bayesmooth recipes source` shows all keys.
+    A continued run ends with the same bits as an uninterrupted one.
 
     examples:
       bayesmooth train penguins.csv --label species --out runs/penguins
       bayesmooth train photos/ --set train.epochs=40       one folder per class
       bayesmooth train reviews.csv --text review --label stars
       bayesmooth train digits-ivon --set corruption.rate=0.4 --out runs/first
-      bayesmooth train runs/first                          goes on with a run that was stopped
+      bayesmooth train runs/first                          continues a run that was stopped
     """
     from bayesmooth.data.catalog import source
     from bayesmooth.data.opening import is_source
@@ -86,7 +87,7 @@ def train(arguments: Namespace) -> int:
 
 @command(RUN, *DEVICE, SAMPLES, option("--json", action="store_true", help="print JSON"))
 def evaluate(arguments: Namespace) -> int:
-    """Measure a trained model again: accuracy, NLL, Brier, calibration, memorised errors.
+    """Measure a trained run again: accuracy, NLL, Brier score, calibration, memorised wrong labels.
 
     example:
       bayesmooth evaluate runs/first --samples 64
@@ -104,17 +105,17 @@ def evaluate(arguments: Namespace) -> int:
 
 @command(
     RUN,
-    option("data", type=Path, help="a file or folder like the one it was trained on"),
-    option("--out", type=Path, default=Path("predictions.csv"), help="a .csv (default: predictions.csv)"),
+    option("data", type=Path, help="a file or folder like the training data"),
+    option("--out", type=Path, default=Path("predictions.csv"), help="a .csv to write (default: predictions.csv)"),
     *DEVICE,
     SAMPLES,
 )
 def predict(arguments: Namespace) -> int:
     """Predict the classes of new examples with a trained run; they need no labels.
 
-    They are read as the training data were: the same columns, scales,
-    categories and encoder. Both predictions are written: at the mean of the
-    weights, and averaged over the posterior.
+    New data are read like the training data: by the same columns, scales,
+    categories and encoder. The command writes two predictions: at the mean of
+    the weights, and averaged over the posterior.
 
     examples:
       bayesmooth predict runs/penguins new.csv
@@ -141,7 +142,7 @@ def predict(arguments: Namespace) -> int:
     option("--plot", type=Path, metavar="FILE", help="draw the curves: .png, .svg or .pdf"),
 )
 def compare(arguments: Namespace) -> int:
-    """Put runs side by side: a table, and a plot of accuracy, calibration and memorisation by epoch.
+    """Compare runs: a table, and a plot of accuracy, calibration and memorisation by epoch.
 
     example:
       bayesmooth compare runs/* --plot compare.png
@@ -160,9 +161,9 @@ def compare(arguments: Namespace) -> int:
     return 0
 
 
-@command(option("name", nargs="?", help="print this recipe; `own` is for your own data"))
+@command(option("name", nargs="?", help="recipe to print; `own` is a start for your own data"))
 def recipes(arguments: Namespace) -> int:
-    """List the recipes that come with the package, or print one to start your own from.
+    """List the recipes that come with the package, or print one as a start for your own.
 
     examples:
       bayesmooth recipes digits-ivon > mine.toml

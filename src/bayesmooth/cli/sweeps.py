@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FAILED = 1
 CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
 SCALES = ("smoke", "demo", "laptop", "overnight", "features", "day", "full")
-SCALE = option("--scale", choices=SCALES, default="laptop", help="how much to train (default: laptop)")
+SCALE = option("--scale", choices=SCALES, default="laptop", help="size of the runs (default: laptop)")
 
 
 @command(
@@ -30,13 +30,13 @@ SCALE = option("--scale", choices=SCALES, default="laptop", help="how much to tr
         help="an axis of the grid: values between commas, or 0:5 for 0 to 4; may be repeated",
         **MANY,
     ),
-    option("--out", type=Path, default=Path("runs"), help="where the runs go (default: runs)"),
+    option("--out", type=Path, default=Path("runs"), help="folder of the runs (default: runs)"),
     *PLACE,
     option("--csv", type=Path, metavar="FILE", help="write settings and figures to this file"),
-    option("--best", type=Path, metavar="FILE", help="write the recipe that predicts noisy held-out labels best"),
+    option("--best", type=Path, metavar="FILE", help="write the recipe that best predicts the held-out labels"),
 )
 def sweep(arguments: Namespace) -> int:
-    """Train a recipe over a grid of settings, on this machine or a cluster; what is finished is not run again.
+    """Train a recipe over a grid of settings, on this machine or a cluster; finished runs are skipped.
 
     examples:
       bayesmooth sweep digits-ls --grid loss.alpha=0,.1,.3 --grid train.seed=0:5 --jobs 2
@@ -113,7 +113,7 @@ def report_failures(outcomes: "Sequence[Outcome]") -> int:
 def data(arguments: Namespace) -> int:
     """List the data sets and how to get them, or embed the pictures of one.
 
-    `embed` encodes the pictures with the frozen encoder of the extra `audit`; `reproduce --scale features` reads that.
+    `embed` encodes the pictures with the frozen encoder of the extra `audit`, for `reproduce --scale features`.
 
     examples:
       bayesmooth data list
@@ -145,10 +145,10 @@ def data(arguments: Namespace) -> int:
 @command(
     option("name", help="a study that `bayesmooth studies` lists, or all"),
     SCALE,
-    option("--out", type=Path, help="where figures go (default: results/SCALE)"),
-    option("--runs", type=Path, help="where runs go (default: runs/SCALE)"),
-    option("--noises", nargs="+", default=[], metavar="NOISE", help="only these, such as 0.4 (κ) or symmetric 40"),
-    option("--seeds", type=int, default=0, help="how many seeds (default: as many as the scale has)"),
+    option("--out", type=Path, help="folder of the figures (default: results/SCALE)"),
+    option("--runs", type=Path, help="folder of the runs (default: runs/SCALE)"),
+    option("--noises", nargs="+", default=[], metavar="NOISE", help="only these: 0.4 (κ), 'symmetric 40'"),
+    option("--seeds", type=int, default=0, help="number of seeds (default: as many as the scale has)"),
     *PLACE,
 )
 def reproduce(arguments: Namespace) -> int:
@@ -171,13 +171,13 @@ def studies(arguments: Namespace) -> int:
 
 
 @command(
-    option("--out", type=Path, default=Path("out/demo"), help="where to write (default: out/demo)"),
+    option("--out", type=Path, default=Path("out/demo"), help="folder to write to (default: out/demo)"),
     option("--seeds", type=int, default=3, help="runs of each method (default: 3)"),
     option("--jobs", type=int, default=CORES, help="runs at a time (default: one per core)"),
     QUIET,
 )
 def demo(arguments: Namespace) -> int:
-    """See it work: five ways to train on digits of which 30 % have a wrong label, in about a minute.
+    """Compare five ways to train on digits of which 30 % have a wrong label, in about a minute.
 
     example:
       bayesmooth demo --out out/demo
