@@ -100,8 +100,8 @@ def read_chunks(parts: Iterable[Part], inputs: Callable[[Part], Inputs]) -> Iter
     size = 0
     for part in parts:
         chunk.append(part)
-        found = inputs(part)
-        tensors = [found] if isinstance(found, Tensor) else found.values()
+        part_inputs = inputs(part)
+        tensors = [part_inputs] if isinstance(part_inputs, Tensor) else part_inputs.values()
         size += sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
         if size >= CHUNK_BYTES:
             yield chunk
@@ -137,16 +137,16 @@ def statistics_kept(model: nn.Module, batches: Iterable[Any] | None = None) -> I
             f"batchnorm: a {type(batches).__name__} is empty after the first draw; give a list or a loader"
         )
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    known: dict[int | None, list[Tensor]] = {}
+    statistics: dict[int | None, list[Tensor]] = {}
 
     def use(draw: int | None) -> None:
         if batches is None:
             return
         buffers = [buffer for norm in _norms(model) for buffer in norm.buffers()]
-        if draw not in known:
+        if draw not in statistics:
             recompute_batchnorm(model, batches)
-            known[draw] = [buffer.clone() for buffer in buffers]
-        for buffer, value in zip(buffers, known[draw], strict=True):
+            statistics[draw] = [buffer.clone() for buffer in buffers]
+        for buffer, value in zip(buffers, statistics[draw], strict=True):
             buffer.copy_(value)
 
     try:

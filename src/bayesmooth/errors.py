@@ -18,16 +18,16 @@ class InputError(ValueError):
     """
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """The end of an error about a name that does not exist: the nearest ones that do, or all of them.
 
     >>> did_you_mean("weight_deacy", ["lr", "weight_decay"]), did_you_mean("x", ["lr", "ess"])
     ("did you mean 'weight_decay'?", "there are 'ess', 'lr'")
     """
-    known = sorted(known)
-    if near := get_close_matches(name, known):
+    choices = sorted(choices)
+    if near := get_close_matches(name, choices):
         return f"did you mean {' or '.join(map(repr, near))}?"
-    return f"there are {', '.join(map(repr, known)) or 'none'}"
+    return f"there are {', '.join(map(repr, choices)) or 'none'}"
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:

@@ -176,9 +176,9 @@ def check_output(path: Path | None, kinds: Sequence[str] = ()) -> None:
 
 def check_directory(path: Path) -> None:
     """Refuse a directory that could not take results once the work is done; it is made when they are written."""
-    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    folder = next(place for place in (path, *path.absolute().parents) if place.exists())
     try:
-        with TemporaryFile(dir=there):
+        with TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from None

@@ -177,13 +177,13 @@ class ResNet(nn.Module):
         self.stages = [f"layer{i}" for i in range(1, len(widths) + 1)]
         n_in = widths[0]
         for i, (stage, count, width) in enumerate(zip(self.stages, blocks, widths, strict=True)):
-            made: list[nn.Module] = []
+            layers: list[nn.Module] = []
             for stride in (2 if i else 1, *[1] * (count - 1)):
                 small = ((width, 3, stride), (width, 3, 1))
                 block = Block(n_in, *(((width, 1, 1), (width, 3, stride), (4 * width, 1, 1)) if large else small))
-                made.append(block)
+                layers.append(block)
                 n_in = block.n_out
-            self.add_module(stage, nn.Sequential(*made))
+            self.add_module(stage, nn.Sequential(*layers))
         self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(n_in, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

@@ -155,16 +155,16 @@ class Posterior:
         """The model's parameters that this posterior names, by its own names, in the model's order."""
         own = dict(model.named_parameters(remove_duplicate=False))
         plain = {WRAPPERS.sub("", name): name for name in reversed(own)}  # without wrappers; the first name counts
-        found = {name if name in own else plain.get(WRAPPERS.sub("", name)): name for name in self.mean}
-        for there, name in found.items():
+        posterior_names = {name if name in own else plain.get(WRAPPERS.sub("", name)): name for name in self.mean}
+        for key, name in posterior_names.items():
             shape = tuple(self.mean[name].shape)
-            if there is None or tuple(own[there].shape) != shape:
-                other = "not a parameter" if there is None else f"of shape {tuple(own[there].shape)}"
+            if key is None or tuple(own[key].shape) != shape:
+                other = "not a parameter" if key is None else f"of shape {tuple(own[key].shape)}"
                 raise InputError(
                     f"{name}: {other} in this {type(model).__name__}, of shape {shape} in the posterior; "
                     "it belongs to another model"
                 )
-        targets: dict[str, Tensor] = {found[there]: param for there, param in own.items() if there in found}
+        targets: dict[str, Tensor] = {posterior_names[k]: param for k, param in own.items() if k in posterior_names}
         plain_tensors = ((name, p) for name, p in targets.items() if type(p.data) is Tensor)
         if names := find_overlap(plain_tensors):  # a shard has its place from torch
             raise InputError(

@@ -49,9 +49,9 @@ def standard_normal(
         target = noise.data_ptr(), noise.numel(), offset, stream, step  # in the order of the C struct
         in_parts(lambda part, parts: _kernels.fill([target], seed, draw, part, parts, sign), noise.numel())
         return noise.to(like.dtype)
-    whole = torch_normal(offset + like.numel(), like.device, seed, stream, step, draw)
+    row = torch_normal(offset + like.numel(), like.device, seed, stream, step, draw)
     noise = torch.empty_like(like, requires_grad=False)
-    return noise.copy_(whole[offset:].view(like.shape)).mul_(sign)
+    return noise.copy_(row[offset:].view(like.shape)).mul_(sign)
 
 
 def comes_in_slices(like: Tensor) -> bool:

@@ -1,7 +1,7 @@
 """Train by asking the data: a few settings are tried, held-out given labels choose, and what was learned cleans labels.
 
-    found = bayesmooth.fit(make_model, loader, epochs=20)
-    found.model, found.posterior, print(found)
+    fit_result = bayesmooth.fit(make_model, loader, epochs=20)
+    fit_result.model, fit_result.posterior, print(fit_result)
 
 1. Six settings (GRID: IVON and AdamW) train for a quarter of the epochs, the best two of them for half.
 2. If the best one still learns, it goes on to the end. If held-out accuracy falls, it has begun to learn wrong labels;
@@ -134,8 +134,8 @@ def fit(
         quiet: print nothing.
 
     >>> x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
-    >>> found = fit(lambda: nn.Linear(4, 2), (x, (x[:, 0] > 0).long()), epochs=4, quiet=True)
-    >>> len(found.table) > len(GRID), found.labels in ("given", "predicted")  # those that learned predicted labels, too
+    >>> result = fit(lambda: nn.Linear(4, 2), (x, (x[:, 0] > 0).long()), epochs=4, quiet=True)
+    >>> len(result.table) > len(GRID), result.labels in ("given", "predicted")  # with those of predicted labels
     (True, True)
     """
     loader, held = split_data(data, validation, held_back, batch_size, seed)
@@ -192,8 +192,8 @@ def advance_all(plan: Plan, trials: list[Trial], parts: int, *, jobs: int) -> li
         threads = max(torch.get_num_threads() // jobs, 1)
         fork = get_context("fork")  # data need not be pickled
         with ProcessPoolExecutor(jobs, fork, torch.set_num_threads, (threads,)) as pool:
-            found = pool.map(partial(advance, plan, parts), trials)
-            scores = list(progress.track(found, description=title))
+            iterator = pool.map(partial(advance, plan, parts), trials)
+            scores = list(progress.track(iterator, description=title))
     else:
         each = plan.steps * parts // PARTS
         with progress.bar(each * len(trials), description=title) as bar:
@@ -234,8 +234,8 @@ def learn_predictions(
     if not file.exists():
         train, held = read_in_order(plan.loader), read_in_order(plan.held) or list(plan.held)  # a loader may shuffle
         given = torch.cat([take_labels(batch) for batch in held]).cpu()
-        known, unseen = (average_predictions(plan, teachers, students, batches) for batches in (train, held))
-        labels = predict_labels(known, unseen, given, audited())
+        of_train, of_held = (average_predictions(plan, teachers, students, batches) for batches in (train, held))
+        labels = predict_labels(of_train, of_held, given, audited())
         torch.save(torch.cat(labels[: 1 + everything]), file)
     loader = join(plan.loader, plan.held) if everything else plan.loader
     loader = replace_labels(loader, torch.load(file, weights_only=True))
@@ -289,9 +289,9 @@ def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:
         tried = ", ".join(str(trial.setting) for trial in trials)
         raise InputError(f"{tried}: training diverged at every setting; lower lr or noise")
     posterior = Posterior(kept["mean"], kept["std"]) if "std" in kept else None
-    found = Fit(load_best(plan, best), posterior, best.setting, best.labels, table)
-    warn_if_nothing_is_learned(found.accuracy, read_held_labels(plan), f"what was tried:\n{found}")
-    return found
+    fit_result = Fit(load_best(plan, best), posterior, best.setting, best.labels, table)
+    warn_if_nothing_is_learned(fit_result.accuracy, read_held_labels(plan), f"what was tried:\n{fit_result}")
+    return fit_result
 
 
 def describe_trial(trial: Trial) -> dict[str, Any]:
@@ -327,7 +327,7 @@ def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool)
         "stop": plan.stop,
     }
     path = folder / "fit.json"
-    if path.exists() and (found := json.loads(path.read_text())) != json.loads(json.dumps(facts)):
-        changed = ", ".join(name for name in facts if facts[name] != found.get(name))
+    if path.exists() and (saved := json.loads(path.read_text())) != json.loads(json.dumps(facts)):
+        changed = ", ".join(name for name in facts if facts[name] != saved.get(name))
         raise InputError(f"{folder}: holds a fit with other {changed}; give another folder")
     files.write_json(path, facts)

@@ -29,19 +29,19 @@ def split_data(
     data: Any, validation: Any, held_back: float | Sequence[int], batch_size: int, seed: int
 ) -> tuple[Any, Any]:
     """The loader for training and the one for validation."""
-    whole = open_loader(data, batch_size)
+    loader = open_loader(data, batch_size)
     if validation is not None:
-        return whole, validation if holds_batches(validation) else open_loader(validation, AT_ONCE, shuffle=False)
-    rest, held = hold_back(list_indices(whole), held_back, seed)
-    if isinstance(whole, Batches):
-        inputs, labels = whole.dataset
+        return loader, validation if holds_batches(validation) else open_loader(validation, AT_ONCE, shuffle=False)
+    rest, held = hold_back(list_indices(loader), held_back, seed)
+    if isinstance(loader, Batches):
+        inputs, labels = loader.dataset
         kept = Batches(inputs[rest], labels[rest], batch_size)
         return kept, Batches(inputs[held], labels[held], AT_ONCE)
-    same = {name: getattr(whole, name) for name in SAME}
-    train = DataLoader(Subset(whole.dataset, rest), shuffle=True, drop_last=whole.drop_last, **same)
+    same = {name: getattr(loader, name) for name in SAME}
+    train = DataLoader(Subset(loader.dataset, rest), shuffle=True, drop_last=loader.drop_last, **same)
     if not len(train):
         raise InputError(f"{len(rest)} examples are left for training: less than one batch")
-    return train, DataLoader(Subset(whole.dataset, held), **same)
+    return train, DataLoader(Subset(loader.dataset, held), **same)
 
 
 def hold_back(index: list[int], held_back: float | Sequence[int], seed: int) -> tuple[list[int], list[int]]:

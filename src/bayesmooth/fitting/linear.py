@@ -52,8 +52,8 @@ def fit_linear(inputs: Tensor, labels: Tensor, held: Tensor, classes: int) -> Li
     of the rows `held`. Inputs are standardised rows. The posterior is Laplace's, with a diagonal covariance.
 
     >>> x = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]] * 9)
-    >>> found = fit_linear(x, (x[:, 0] > 0).long(), torch.arange(36) < 8, 2)
-    >>> found.accuracy
+    >>> fit = fit_linear(x, (x[:, 0] > 0).long(), torch.arange(36) < 8, 2)
+    >>> fit.accuracy
     1.0
     """
     rows = add_bias(inputs)

@@ -78,7 +78,7 @@ def estimate_errors(logits: Tensor, labels: Tensor, transitions: Tensor | None =
     classes = logits.shape[-1]
     # A label is right more often than any wrong one.
     rates = torch.tensor([η for η in RATES if η < 1 - 1 / classes], dtype=torch.float64, device=logits.device)
-    found = []
+    log_likelihoods = []
     for τ in TEMPERATURES:
         right = (logits / τ).softmax(-1)
         if transitions is None:
@@ -86,8 +86,8 @@ def estimate_errors(logits: Tensor, labels: Tensor, transitions: Tensor | None =
             likelihood = (1 - rates) * own + rates * (1 - own) / max(classes - 1, 1)
         else:
             likelihood = (right @ transitions).gather(-1, labels[:, None]).double()
-        found.append(likelihood.clamp_min(SMALLEST).log().sum(0))
-    joint = torch.stack(found)  # temperatures × rates
+        log_likelihoods.append(likelihood.clamp_min(SMALLEST).log().sum(0))
+    joint = torch.stack(log_likelihoods)  # temperatures × rates
     posterior = joint.flatten().softmax(0).view_as(joint)
     if transitions is None:
         rate = float(posterior.sum(0) @ rates)
@@ -125,8 +125,8 @@ def predict_labels(train: Tensor, held: Tensor, given: Tensor, audited: Audited 
 def weigh_shares(held: Tensor, given: Tensor, audited: Audited, transitions: Tensor | None) -> tuple[float, float]:
     """The audit's share in the predictions, and the evidence for T (None: symmetric), averaged over shares."""
     mixed = (torch.lerp(held, audited.held, share) for share in SHARES)
-    found = [estimate_errors(each.log(), given, transitions).evidence for each in mixed]
-    evidence = torch.tensor(found, dtype=torch.float64, device="cpu")
+    evidences = [estimate_errors(each.log(), given, transitions).evidence for each in mixed]
+    evidence = torch.tensor(evidences, dtype=torch.float64, device="cpu")
     likeliest = float(evidence.softmax(0) @ torch.tensor(SHARES, dtype=torch.float64, device="cpu"))
     return (likeliest + 0.5) / 2, float(evidence.logsumexp(0)) - math.log(len(SHARES))
 
@@ -191,7 +191,7 @@ def read_features(model: nn.Module, batches: Any) -> tuple[Tensor | None, Tensor
 
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     hooks = [layer.register_forward_hook(note) for layer in layers]
-    found: list[Tensor | None] = []
+    pieces: list[Tensor | None] = []
     labels, classes, size = [], 0, 0
     try:
         for logits, batch in read_logits(model, batches):
@@ -202,10 +202,10 @@ def read_features(model: nn.Module, batches: Any) -> tuple[Tensor | None, Tensor
             if not isinstance(rows, Tensor) or rows.ndim != 2 or not rows.is_floating_point():
                 rows = calls[0][0] if calls and calls[0][1].shape == logits.shape else None
             size += 0 if rows is None else rows.numel()
-            found.append(rows if size <= LARGEST else None)
+            pieces.append(rows if size <= LARGEST else None)
             labels.append(take_labels(batch))
     finally:
         for hook in hooks:
             hook.remove()
-    known = [rows.float().cpu() for rows in found if rows is not None]
-    return torch.cat(known) if len(known) == len(found) else None, torch.cat(labels).cpu(), classes
+    features = [rows.float().cpu() for rows in pieces if rows is not None]
+    return torch.cat(features) if len(features) == len(pieces) else None, torch.cat(labels).cpu(), classes

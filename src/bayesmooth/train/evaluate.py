@@ -149,13 +149,13 @@ def probabilities(
     rows = (inputs for _, inputs, _ in read_ahead(batches(examples, batch_size), device))
     if posterior is not None:
         return posterior.predict(model, rows, samples, seed=seed, batchnorm=batchnorm, tick=tick).float().cpu()
-    found = []
+    probs = []
     with statistics_kept(model, batchnorm) as use_statistics:
         use_statistics(None)
         for inputs in rows:
-            found.append(model(inputs).float().softmax(-1))
+            probs.append(model(inputs).float().softmax(-1))
             tick()
-    return torch.cat(found).cpu()
+    return torch.cat(probs).cpu()
 
 
 def is_frozen(part: nn.Module) -> bool:
@@ -190,8 +190,8 @@ def evaluate(
     own = {"samples": recipe.evaluate.samples, "seed": recipe.train.seed, "batch_size": recipe.evaluate.batch_size}
     more = own | more
     record: dict[str, float] = {}
-    for name, whose, drawn in [("test", "", None), ("averaged", "averaged.", posterior)]:
-        if whose and drawn is None:
+    for name, prefix, drawn in [("test", "", None), ("averaged", "averaged.", posterior)]:
+        if prefix and drawn is None:
             continue
         predict: Callable[[Source], Tensor] = partial(probabilities, model, posterior=drawn, **more)
         if (test := splits.test) is not None:
@@ -199,8 +199,8 @@ def evaluate(
             record |= {f"{name}.{key}": getattr(metrics, key)(probs, labels) for key in MEASURES}
         if (validation := splits.validation) is not None:
             probs, labels = predict(validation), validation.labels.numbers
-            record[f"{whose}validation.accuracy"] = metrics.accuracy(probs, labels)
-            record[f"{whose}validation.nll"] = metrics.nll(probs, labels)
+            record[f"{prefix}validation.accuracy"] = metrics.accuracy(probs, labels)
+            record[f"{prefix}validation.nll"] = metrics.nll(probs, labels)
         if (train := splits.train).clean is not None and drawn is None:
             wrong = train.subset((train.labels.numbers != train.clean).nonzero().flatten()[:WRONG_LIMIT])
             if len(wrong):

@@ -200,8 +200,8 @@ class Loop:
         record: Record = {"epoch": epoch, "step": self.schedule.last_epoch, "lr": self.schedule.get_last_lr()[0]}
         record |= {f"train.{name}": value for name, value in self.figures().items()}
         if last or epoch % self.recipe.evaluate.every == 0:
-            how: dict[str, Any] = {"posterior": self.posterior() if last else None, "batchnorm": self.statistics}
-            record |= evaluate(self.recipe, self.splits, self.model, tick=tick, **how)
+            options: dict[str, Any] = {"posterior": self.posterior() if last else None, "batchnorm": self.statistics}
+            record |= evaluate(self.recipe, self.splits, self.model, tick=tick, **options)
         return record
 
     def posterior(self) -> Posterior | None:

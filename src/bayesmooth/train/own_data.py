@@ -38,7 +38,7 @@ def choose_settings(recipe: Recipe) -> Recipe:
             kept = line.kept[: len(inputs)]
             inputs, labels = inputs[kept], labels[kept]
     if len(splits.validation) >= ENOUGH:
-        found = fit(
+        fit_result = fit(
             lambda: make_model(recipe, num_classes=classes, input_shape=shape),
             (inputs, labels),
             recipe.train.epochs,
@@ -50,8 +50,8 @@ def choose_settings(recipe: Recipe) -> Recipe:
             seed=recipe.train.seed,
             quiet=quiet,
         )
-        tree["optimizer"] |= found.setting
-        best = max(row["accuracy"] for row in found.table if row["trained"] == 1)
+        tree["optimizer"] |= fit_result.setting
+        best = max(row["accuracy"] for row in fit_result.table if row["trained"] == 1)
         chosen += f" a network predicts {format_percent(best)} of them,"
     if line is not None:
         chosen += f" a linear model {format_percent(line.accuracy)}"

@@ -217,10 +217,10 @@ class Recipe:
         choice: Choice = getattr(self, section)
         with name_errors(f"[{section}] {choice.name}"):
             builder = find_builder(section, choice.name)
-            known = parameters(builder)
-            given = {name: supplied[name] for name in known if name in supplied}
+            arguments = parameters(builder)
+            given = {name: supplied[name] for name in arguments if name in supplied}
             given.update(choice.options)
-            for name, p in known.items():
+            for name, p in arguments.items():
                 if p.default is p.empty and p.kind is not p.VAR_KEYWORD and name not in given:
                     raise InputError(f"needs '{name}', which nothing here supplies; set it")
             return builder(**given)
@@ -230,18 +230,18 @@ def _section(kind: Any, section: str, given: Mapping[str, Value], source: str) -
     """Build one section: its own fields, and the options of what it names, with their defaults."""
     where = f"{source}: [{section}]"
     rules: dict[str, Mapping[str, Any]] = {part.name: part.metadata for part in fields(kind)}
-    known = {key: p for key, p in parameters(kind).items() if key != "options"}
+    arguments = {key: p for key, p in parameters(kind).items() if key != "options"}
     if section in CHOICES:
         name = given.get("name", CHOICES[section][0])
-        known["name"] = known["name"].replace(default=name)
+        arguments["name"] = arguments["name"].replace(default=name)
         with name_errors(where):
-            known |= list_options(section, str(name), rules)
+            arguments |= list_options(section, str(name), rules)
     retired = RETIRED.get(str(given.get("name", section)), {}).items()
     for key, value in given.items():
-        if key not in known and (key, value) not in retired:
-            raise InputError(f"{source}: unknown key '{key}' in [{section}]; {did_you_mean(key, known)}")
+        if key not in arguments and (key, value) not in retired:
+            raise InputError(f"{source}: unknown key '{key}' in [{section}]; {did_you_mean(key, arguments)}")
     values = {}
-    for key, p in known.items():
+    for key, p in arguments.items():
         value, rule = given.get(key, p.default), rules.get(key, {})
         if value is p.empty and key not in FILLED:
             raise InputError(f"{where} needs '{key}'; it has no default")
@@ -342,15 +342,15 @@ def list_options(section: str, name: str, own: Collection[str]) -> dict[str, ins
     Defaults of torch's own optimizers are left out: they may change with torch, and decide nothing of ours.
     """
     builder = find_builder(section, name)
-    found, foreign = dict(parameters(builder)), {}
+    arguments, foreign = dict(parameters(builder)), {}
     if section == "optimizer" and builder.__module__.startswith("torch."):
-        foreign = found
-    elif section == "optimizer" and any(p.kind is p.VAR_KEYWORD for p in found.values()):
-        foreign = {key: p for key, p in parameters(BASE).items() if key not in found}
-    found |= {key: p.replace(default=None) for key, p in foreign.items()}
+        foreign = arguments
+    elif section == "optimizer" and any(p.kind is p.VAR_KEYWORD for p in arguments.values()):
+        foreign = {key: p for key, p in parameters(BASE).items() if key not in arguments}
+    arguments |= {key: p.replace(default=None) for key, p in foreign.items()}
     return {
         key: p
-        for key, p in found.items()
+        for key, p in arguments.items()
         if p.kind is not p.VAR_KEYWORD and key not in SUPPLIED.union(own) and name_type(p.annotation)
     }
 
@@ -381,10 +381,10 @@ def recipe_text(name: str | Path) -> str:
     with name_errors(name, "recipe"):
         if Path(name).is_file() or Path(name).suffix == ".toml":
             return Path(name).read_text("utf-8")
-        known = {member: text for _, members in families().values() for member, text in members.items()}
-        if str(name) not in known:
-            raise InputError(f"no such file, and no recipe of that name is shipped; {did_you_mean(str(name), known)}")
-        return known[str(name)]
+        texts = {member: text for _, members in families().values() for member, text in members.items()}
+        if str(name) not in texts:
+            raise InputError(f"no such file, and no recipe of that name is shipped; {did_you_mean(str(name), texts)}")
+        return texts[str(name)]
 
 
 def override(tree: Tree, settings: Iterable[str]) -> Tree:
@@ -422,7 +422,7 @@ def families() -> dict[str, tuple[str, dict[str, str]]]:
     By the name of the file with its axes, as in `digits-{ce,ivon}`: the comment in its first line, and the texts of
     its recipes by name. Such a text has the sections for all and its own, under their plain names, with their comments.
     """
-    found = {}
+    table = {}
     for path in sorted(path for folder in RECIPES for path in folder.glob("*.toml")):
         text = path.read_text("utf-8")
         tree = tomllib.loads(text)
@@ -441,5 +441,5 @@ def families() -> dict[str, tuple[str, dict[str, str]]]:
             joined = "\n\n".join("\n".join(lines.values()) for lines in sections.values())
             members["-".join((path.stem, *member))] = f"{joined}\n"
         name = "-".join([path.stem, *(f"{{{','.join(axis)}}}" for axis in axes)])
-        found[name] = (text.partition("\n")[0].lstrip("# "), members)
-    return found
+        table[name] = (text.partition("\n")[0].lstrip("# "), members)
+    return table

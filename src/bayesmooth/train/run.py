@@ -88,8 +88,8 @@ class Run:
 
     def seconds(self) -> float:
         """Time spent in training steps."""
-        known = files.read_json(self.path / STATUS) if (self.path / STATUS).exists() else {}
-        return float(known.get("seconds", 0.0))
+        record = files.read_json(self.path / STATUS) if (self.path / STATUS).exists() else {}
+        return float(record.get("seconds", 0.0))
 
     def data(self) -> dict[str, Any]:
         """What the run wrote down about its data: the names of the classes, the shape of an input."""
@@ -245,7 +245,7 @@ def train(
         torch.manual_seed(recipe.train.seed)
         facts: dict[str, Any] = {  # what another person needs to know to get the same bits
             "platform": platform.platform(),
-            "packages": {p: found[0].version for p in PACKAGES if (found := [*distributions(name=p)])},
+            "packages": {p: installed[0].version for p in PACKAGES if (installed := [*distributions(name=p)])},
             "device": str(where),
             "threads": torch.get_num_threads(),
             "process": os.getpid(),
