@@ -52,8 +52,8 @@ def cases(quick: bool) -> Iterator[Case]:
     for path in files:
         yield from read_cases(path)
     digits = load("digits", "train")
-    yield made(digits, "pairflip", rate=0.2)
-    yield made(digits, "symmetric", rate=0.2)
+    yield noisy_case(digits, "pairflip", rate=0.2)
+    yield noisy_case(digits, "symmetric", rate=0.2)
     yield Case(CLEAN, replace(digits, clean=digits.labels.numbers, name="digits, clean"))
     if quick:
         return
@@ -61,9 +61,9 @@ def cases(quick: bool) -> Iterator[Case]:
     if "BAYESMOOTH_DATA" in os.environ:
         mnist = load("mnist", "train")
         some = mnist.subset(torch.arange(PIXEL_ROWS))
-        yield made(some, "pairflip", rate=0.2)
-        yield made(some, "symmetric", rate=0.2)
-        yield made(some, "data_dependent", kappa=0.1)
+        yield noisy_case(some, "pairflip", rate=0.2)
+        yield noisy_case(some, "symmetric", rate=0.2)
+        yield noisy_case(some, "data_dependent", kappa=0.1)
         yield imbalanced(mnist, 3, 8)
     for path in files:
         if path.stem == "cifar10n":
@@ -93,7 +93,7 @@ def read_examples(path: Path, given: str, name: str, rows: str = "embeddings", c
     return Source(arrays[rows].float(), Labels(labels, names), true, name=name)
 
 
-def made(examples: Source, noise: str, **settings: float) -> Case:
+def noisy_case(examples: Source, noise: str, **settings: float) -> Case:
     """The examples with labels moved."""
     noisy, _ = corrupt(examples, noise, seed=0, **settings)
     return Case(MADE, replace(noisy, name=f"{examples.name.split('/')[0]}, {noise}"))
@@ -104,7 +104,7 @@ def imbalanced(examples: Source, many: int, few: int) -> Case:
     both = take_first(examples, {many: 5000, few: 100})
     names = (examples.class_names[many], examples.class_names[few])
     labels = Labels((both.labels.numbers == few).long(), names)
-    return made(Source(rows_of(both), labels, name=f"{examples.name.split('/')[0]} 1:50"), "symmetric", rate=0.1)
+    return noisy_case(Source(rows_of(both), labels, name=f"{examples.name.split('/')[0]} 1:50"), "symmetric", rate=0.1)
 
 
 def long_tail(examples: Source, least: int = 20) -> Case:
@@ -112,7 +112,7 @@ def long_tail(examples: Source, least: int = 20) -> Case:
     most = int(torch.bincount(examples.labels.numbers).min())
     sizes = torch.logspace(0, 1, examples.num_classes, base=least / most).mul(most).long().tolist()
     few = take_first(examples, dict(enumerate(sizes)))
-    return made(replace(few, name=f"{examples.name}, long tail"), "symmetric", rate=0.2)
+    return noisy_case(replace(few, name=f"{examples.name}, long tail"), "symmetric", rate=0.2)
 
 
 def take_first(examples: Source, counts: Mapping[int, int]) -> Source:
@@ -134,12 +134,12 @@ def boundary_noise(examples: Source, name: str, rate: float = 0.2) -> Case:
 
 
 def ours(examples: Source) -> Found:
-    found = audit(examples, quiet=True)
+    audited = audit(examples, quiet=True)
     facts = {
-        "at_least": found.summary["noise_rate_at_least"],
-        "mislabelled": float((found.quadrant == MISLABELLED).mean()),
+        "at_least": audited.summary["noise_rate_at_least"],
+        "mislabelled": float((audited.quadrant == MISLABELLED).mean()),
     }
-    return Found(torch.from_numpy(found.disagreement), torch.from_numpy(found.contradicted), facts)
+    return Found(torch.from_numpy(audited.disagreement), torch.from_numpy(audited.contradicted), facts)
 
 
 def lent(examples: Source) -> Found:
@@ -164,7 +164,7 @@ def errors(examples: Source) -> Tensor:
 def measure(case: Case, name: str, method: Method) -> Iterator[Row]:
     """Time a method and compare what it found with the errors."""
     examples, wrong, count = case.examples, errors(case.examples), int(errors(case.examples).sum())
-    found, cpu = time_cpu(partial(method, examples))
+    ranking, cpu = time_cpu(partial(method, examples))
     row: Row = {
         "data": examples.name,
         "kind": case.kind,
@@ -172,18 +172,18 @@ def measure(case: Case, name: str, method: Method) -> Iterator[Row]:
         "classes": examples.num_classes,
         "wrong": count / len(examples),
         "method": name,
-        "flagged": float(found.flagged.double().mean()),
+        "flagged": float(ranking.flagged.double().mean()),
         "cpu": cpu,
-        **found.facts,
+        **ranking.facts,
     }
     if count:
-        hits = int((found.flagged & wrong).sum())
+        hits = int((ranking.flagged & wrong).sum())
         row |= {
-            "ap": average_precision_score(wrong, found.scores),
-            "at_errors": precision_at_k(found.scores, wrong, count),
-            "at_100": precision_at_k(found.scores, wrong, min(100, len(wrong))),
+            "ap": average_precision_score(wrong, ranking.scores),
+            "at_errors": precision_at_k(ranking.scores, wrong, count),
+            "at_100": precision_at_k(ranking.scores, wrong, min(100, len(wrong))),
             "recall": hits / count,
-            "precision": hits / max(int(found.flagged.sum()), 1),
+            "precision": hits / max(int(ranking.flagged.sum()), 1),
         }
     yield row
 

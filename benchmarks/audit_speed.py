@@ -57,10 +57,10 @@ def copy_noisily(rows: Any, index: Any, seed: int) -> Any:
     return rows[index] + NOISE / DIM**0.5 * noise
 
 
-def recall(found: Any, planted: Any) -> str:
-    """How many of the planted were found, and how many others."""
-    others = int(found.sum()) - int(found[planted].sum())
-    return f"{100 * found[planted].mean():.1f} % of {len(planted):,} found, and {others:,} others"
+def recall(flagged: Any, planted: Any) -> str:
+    """How many of the planted were flagged, and how many others."""
+    others = int(flagged.sum()) - int(flagged[planted].sum())
+    return f"{100 * flagged[planted].mean():.1f} % of {len(planted):,} found, and {others:,} others"
 
 
 def audit_million(quick: bool) -> None:
@@ -82,17 +82,17 @@ def audit_million(quick: bool) -> None:
         rows[outliers] = far / np.linalg.norm(far, axis=1, keepdims=True)
         other[: len(leaks)] = copy_noisily(rows, leaks, 3)
         start = time.perf_counter()
-        made, cpu = time_cpu(partial(audit, train, against=test, quiet=True))
-        found, wall = made.findings, time.perf_counter() - start
+        audited, cpu = time_cpu(partial(audit, train, against=test, quiet=True))
+        findings, wall = audited.findings, time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    assert found.duplicate_of is not None
-    assert found.outlier_score is not None
+    assert findings.duplicate_of is not None
+    assert findings.outlier_score is not None
     times = f"{cpu:.0f} CPU s, {wall:.0f} s, peak {peak:.1f} GiB"
     print(f"{count:,} × {DIM} against {other_count:,}: {times}")
     pairs = np.concatenate([originals, places])
-    print(f"near duplicates: {recall(found.duplicate_of >= 0, pairs)}")
-    print(f"outliers: {recall(found.outlier_score > 1, outliers)}")
-    print(f"leaks: {recall(found.in_other_split != '', leaks)}", flush=True)
+    print(f"near duplicates: {recall(findings.duplicate_of >= 0, pairs)}")
+    print(f"outliers: {recall(findings.outlier_score > 1, outliers)}")
+    print(f"leaks: {recall(findings.in_other_split != '', leaks)}", flush=True)
 
 
 def main(quick: bool = False) -> None:

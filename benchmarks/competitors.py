@@ -53,10 +53,10 @@ def choose_classifier(examples: Source) -> tuple[Any, dict[str, Any]]:
     models, labels = candidates(examples), examples.labels.numbers.numpy()
     first = {name: log_loss(out_of_fold(model, examples, folds=1), labels) for name, model in models.items()}
     kept = [name for name, loss in first.items() if loss <= NEAR * min(first.values())]
-    whole = {name: out_of_fold(models[name], examples) for name in kept}
-    losses = {name: log_loss(probabilities, labels) for name, probabilities in whole.items()}
+    predictions = {name: out_of_fold(models[name], examples) for name in kept}
+    losses = {name: log_loss(probabilities, labels) for name, probabilities in predictions.items()}
     chosen = min(losses, key=losses.__getitem__)
-    return whole[chosen], {"chosen": chosen, "first_fold": first, "all_folds": losses}
+    return predictions[chosen], {"chosen": chosen, "first_fold": first, "all_folds": losses}
 
 
 def candidates(examples: Source) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def consensus(examples: Source, steps: int = 300) -> tuple[Tensor, Tensor]:
         pairs = (p[:, None] * t).mT @ t
         triples = torch.einsum("ka,kb,kc->abc", p[:, None] * t, t, t)
         parts = ((p @ t, first), (pairs, second), (triples, third))
-        loss = torch.stack([(made - seen).norm() for made, seen in parts]).sum()
+        loss = torch.stack([(expected - seen).norm() for expected, seen in parts]).sum()
         torch.autograd.backward(loss)
         optimizer.step()
     return raw.softmax(1).detach(), prior.softmax(0).detach()

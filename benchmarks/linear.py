@@ -36,17 +36,17 @@ def measure(cell: str, seed: int, method: str) -> Iterator[Row]:
     rows, new = ((inputs - mean) / std for inputs in (data.inputs, data.test_inputs))
     classes, kept = int(max(labels.max(), data.test_labels.max())) + 1, len(labels)
     if method == "bayesmooth":
-        found = fit_linear(rows, labels, torch.arange(len(rows)) >= data.held.start, classes)
+        fit = fit_linear(rows, labels, torch.arange(len(rows)) >= data.held.start, classes)
         with torch.no_grad():
-            logits: Tensor = found.model(new)
-        kept = int(found.kept.sum())
+            logits: Tensor = fit.model(new)
+        kept = int(fit.kept.sum())
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # 300 iterations are enough; names will change
             peer = LogisticRegressionCV(Cs=11, cv=5, max_iter=300).fit(rows.numpy(), labels.numpy())
-        known = torch.from_numpy(peer.predict_log_proba(new.numpy())).float()
-        logits = known.new_full((len(new), classes), -30.0)
-        logits[:, peer.classes_.tolist()] = known
+        log_probs = torch.from_numpy(peer.predict_log_proba(new.numpy())).float()
+        logits = log_probs.new_full((len(new), classes), -30.0)
+        logits[:, peer.classes_.tolist()] = log_probs
     yield {
         "cell": cell,
         "seed": seed,

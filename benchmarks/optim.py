@@ -55,10 +55,10 @@ def compare_seconds(title: str, jobs: Jobs, repeats: int) -> None:
 
 def parameters(shapes: list[torch.Size]) -> list[nn.Parameter]:
     generator = torch.Generator().manual_seed(0)
-    made = [nn.Parameter(0.05 * torch.randn(shape, generator=generator)) for shape in shapes]
-    for param in made:
+    params = [nn.Parameter(0.05 * torch.randn(shape, generator=generator)) for shape in shapes]
+    for param in params:
         param.grad = 0.01 * torch.randn(param.shape, generator=generator)
-    return made
+    return params
 
 
 def by_context(optimizer: IVON) -> Callable[[], None]:
@@ -133,9 +133,9 @@ def print_memory() -> None:
 def print_peak(name: str) -> None:
     """Print the growth of the peak over four steps at 40M weights."""
     STEPS[name](parameters([torch.Size([1000])]))()  # what loads once is not the step's
-    made = parameters([torch.Size([1_000_000])] * 40)  # the baseline: weights and gradients
+    params = parameters([torch.Size([1_000_000])] * 40)  # the baseline: weights and gradients
     before = read_peak()
-    job = STEPS[name](made)
+    job = STEPS[name](params)
     for _ in range(4):
         job()
     print(f"{(read_peak() - before) * 1024 / (4 * 40_000_000):.2f}")

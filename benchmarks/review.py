@@ -47,15 +47,15 @@ class Case(NamedTuple):
 @cache
 def read_sets() -> list[Case]:
     """All data sets at hand, each audited."""
-    made = []
+    sets = []
     for path in real_data():
         for _, examples in read_cases(path):
             ours = audit(examples, quiet=True)
             assert ours.review is not None
             lent = audit(examples, leave_out=True, quiet=True).probabilities
             scores = {"today": ours.disagreement, "cleanlab": confident_learning(examples, lent).scores.numpy()}
-            made.append(Case(examples.name, path.stem, ours.review.traits, errors(examples).numpy(), scores))
-    return made
+            sets.append(Case(examples.name, path.stem, ours.review.traits, errors(examples).numpy(), scores))
+    return sets
 
 
 def learn_prior(sets: list[Case]) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def judge(review: Review, wrong: Any, looked: int | None = None) -> Review:
 
 def measure_rate(traits: Traits, wrong: Any, budget: int, times: int) -> Row:
     """How often the interval covers the true share, and its width beside that of a plain sample."""
-    made = [judge(design(traits, budget, seed), wrong) for seed in range(times)]
-    rates, true = [each.rate() for each in made], float(wrong.mean())
+    reviews = [judge(design(traits, budget, seed), wrong) for seed in range(times)]
+    rates, true = [each.rate() for each in reviews], float(wrong.mean())
     return {
         "covered": _cover(rates, true),
         "width": float(np.mean([rate.high - rate.low for rate in rates if rate])),
@@ -117,20 +117,20 @@ def _cover(rates: list[Any], true: float) -> float:
 
 def plain_width(count: int, wrong: int, budget: int) -> float:
     """The mean width of Wilson's interval of a plain random sample."""
-    found = range(budget + 1)
-    widths = [np.ptp(binomtest(k, budget).proportion_ci(method="wilson")) for k in found]
-    return float(hypergeom(count, wrong, budget).pmf(found) @ widths)
+    hits = range(budget + 1)
+    widths = [np.ptp(binomtest(k, budget).proportion_ci(method="wilson")) for k in hits]
+    return float(hypergeom(count, wrong, budget).pmf(hits) @ widths)
 
 
 def measure_learning(case: Case, budget: int, times: int) -> Row:
     """What rankings find, before the review and taught by it, among the labels that were not reviewed."""
     wrong, told, true, figures = case.wrong, [], [], []
     for seed in range(times):
-        made = judge(design(case.traits, budget, seed), wrong)
-        rest = np.setdiff1d(np.arange(len(wrong)), made.queue)
-        ap = [average_precision_score(wrong[rest], score[rest]) for score in (case.scores["today"], made.chance)]
-        figures.append([*ap, float(wrong[made.queue].sum())])
-        told.append(made.chance[rest])
+        review = judge(design(case.traits, budget, seed), wrong)
+        rest = np.setdiff1d(np.arange(len(wrong)), review.queue)
+        ap = [average_precision_score(wrong[rest], score[rest]) for score in (case.scores["today"], review.chance)]
+        figures.append([*ap, float(wrong[review.queue].sum())])
+        told.append(review.chance[rest])
         true.append(wrong[rest])
     row: Row = dict(zip(("ap_before", "ap_taught", "in_queue"), np.mean(figures, 0).tolist(), strict=True))
     for name, score in case.scores.items():

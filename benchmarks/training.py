@@ -91,7 +91,7 @@ def halve(cell: Cell, seed: int, method: str) -> Iterator[Row]:
     if method == "ivon-opt":
         grid = [setting | {"ess": data.held.start} for setting in grid]
     with tempfile.TemporaryDirectory() as folder:
-        found = fit(
+        fit_result = fit(
             lambda: data.model(seed),
             (data.inputs, data.labels),
             cell.epochs,
@@ -104,10 +104,10 @@ def halve(cell: Cell, seed: int, method: str) -> Iterator[Row]:
             quiet=True,
         )
         if method not in OURS:
-            chosen = Trial(found.setting, Path(folder, f"{grid.index(found.setting)}.pt"))
-            learn_everything(cell, seed, chosen, found.model)
-    logits = torch.cat([part for part, _ in read_logits(found.model, torch.split(data.test_inputs, 500))])
-    measured = [row for row in found.table if row["accuracy"] is not None]
+            chosen = Trial(fit_result.setting, Path(folder, f"{grid.index(fit_result.setting)}.pt"))
+            learn_everything(cell, seed, chosen, fit_result.model)
+    logits = torch.cat([part for part, _ in read_logits(fit_result.model, torch.split(data.test_inputs, 500))])
+    measured = [row for row in fit_result.table if row["accuracy"] is not None]
     best = max(measured, key=lambda row: row["accuracy"] - NLL_SHARE * row["nll"])
     yield {
         "cell": str(cell),
@@ -117,8 +117,8 @@ def halve(cell: Cell, seed: int, method: str) -> Iterator[Row]:
         "validation_nll": best["nll"],
         "accuracy": 100 * float((logits.argmax(1) == data.test_labels).double().mean()),
         "nll": min(float(cross_entropy(logits, data.test_labels)), 99.0),
-        "labels": found.labels,
-        "tried": found.table,
+        "labels": fit_result.labels,
+        "tried": fit_result.table,
         "seconds": time.process_time() - start,
     }
 

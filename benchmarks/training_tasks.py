@@ -2,7 +2,7 @@
 
 BAYESMOOTH_DATA has the pictures (MNIST, Fashion-MNIST, CIFAR), BAYESMOOTH_TEXTS the unpacked texts (`noisyag-news`,
 `african-newsclass`, `hate-speech`, `banking77`), BAYESMOOTH_AUDIT_DATA the embeddings (.npz). MiniLM's weights come
-with the extra `embed`.
+with the extra `audit`.
 
 Of the two pools in pools.csv, `development` may choose constants. `test` may not: its data sets are other ones, and it
 is run once they are frozen.
@@ -90,10 +90,10 @@ def problem(cell: Cell, seed: int) -> Problem:
     data, order = _read(cell.data), np.random.default_rng(seed)
     count, classes = len(data.clean), int(data.clean.max()) + 1
     if data.trained is None:
-        whole, end = np.random.default_rng(0).permutation(count), int(0.6 * count)
+        places, end = np.random.default_rng(0).permutation(count), int(0.6 * count)
     else:
-        whole, end = np.arange(count), data.trained
-    train, test = order.permutation(whole[:end])[: cell.examples], order.permutation(whole[end:])[:1000]
+        places, end = np.arange(count), data.trained
+    train, test = order.permutation(places[:end])[: cell.examples], order.permutation(places[end:])[:1000]
     prepare, _ = NETWORKS[cell.network]
     inputs = prepare(data.inputs, train, np.concatenate([train, test]))
     clean, test_labels = data.clean[train], torch.from_numpy(data.clean[test])
@@ -167,9 +167,9 @@ def _table(inputs: Any, labels: Any, people: Any = None) -> Data:
 
 def _embedded(name: str, given: str = "labels") -> Data:
     file = Path(os.environ["BAYESMOOTH_AUDIT_DATA"]) / f"{name}.npz"
-    with np.load(file) as found:
-        rows = found["embeddings"].astype(np.float32)
-        return _table(rows, found["clean_labels"], found[given])
+    with np.load(file) as arrays:
+        rows = arrays["embeddings"].astype(np.float32)
+        return _table(rows, arrays["clean_labels"], arrays[given])
 
 
 def _digits() -> Data:
