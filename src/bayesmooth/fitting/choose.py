@@ -1,18 +1,18 @@
-"""Train by asking the data: a few settings are tried, held-out given labels choose, and what was learned cleans labels.
+"""Train by asking the data: a few settings are tried, held-out given labels choose, and predictions clean labels.
 
     fit_result = bayesmooth.fit(make_model, loader, epochs=20)
     fit_result.model, fit_result.posterior, print(fit_result)
 
 1. Six settings (GRID: IVON and AdamW) train for a quarter of the epochs, the best two of them for half.
 2. If the best one still learns, it goes on to the end. If held-out accuracy falls, it has begun to learn wrong labels;
-   then the second-best one studies for half of the epochs what the best three and the audit predict together: they have
-   not learned single wrong labels yet, and agree on little else than what is right.
-3. The best one studies for half of the epochs what all of these predict. Now the held-out labels have chosen, so they
+   then the second-best one studies for half of the epochs the joint predictions of the best three and the audit: they
+   have not learned single wrong labels yet, and agree on little else than the right ones.
+3. The best one studies predictions of all of these for half of the epochs. Now the held-out labels have chosen, so they
    are learned, too: nobody has learned their errors, so the given label and the prediction say more than either does.
 
 That is three times the cost of one run, and one audit. Held-out labels may be as wrong as the others: errors that a
-network cannot predict lower the accuracy of all settings alike. They choose the point to stop at, too, say how flat
-wrong labels have made predictions, and how much the audit counts (`predicted.py`). Everything is kept in a folder, so
+network cannot predict lower the accuracy of all settings alike. They choose the point to stop at, too, the temperature
+of the predictions, and the share of the audit in them (`predicted.py`). Everything is kept in a folder, so
 that a run that was stopped goes on.
 """
 
@@ -61,16 +61,16 @@ MEASURED = ("trained", "accuracy", "nll")
 
 @dataclass(frozen=True)
 class Fit:
-    """What `fit` returns: the network at the mean of its weights, their posterior, and what was tried."""
+    """The result of `fit`: the network at the mean of its weights, their posterior, and a table of the settings."""
 
     model: nn.Module
     posterior: Posterior | None
     """None where the optimizer has none."""
     setting: dict[str, Any]
     labels: str
-    """What it learned: the labels as "given", or as "predicted"."""
+    """The labels that it learned, "given" or "predicted"."""
     table: list[dict[str, Any]]
-    """One row per setting: its values, how much of the run it got, and its best accuracy and NLL on held-out labels.
+    """One row per setting: its values, its share of the run, and its best accuracy and NLL on held-out labels.
 
     Both are None where these are learned.
     """
@@ -127,8 +127,8 @@ def fit(
             its own.
         teach: whether predicted labels are learned, too. Otherwise, with a loss of your own, and where batches cannot
             be read in order, the best two settings go on to the end with the given ones, at the same cost.
-        stop: whether held-out labels also choose the point to stop at. Otherwise settings are compared by how runs end.
-        folder: where the runs are kept; a second call with the same arguments goes on there.
+        stop: whether held-out labels also choose the point to stop at. Otherwise the last measurements are compared.
+        folder: the directory of the runs; a second call with the same arguments goes on there.
         jobs: processes that train at the same time, on the CPU.
         seed: of the weights, the order, the noise and the held-out part.
         quiet: print nothing.
@@ -175,7 +175,7 @@ def fit(
 
 
 def describe_cost(count: int, epochs: float, steps: int) -> str:
-    """What will be done, before it is."""
+    """The cost of the fit in words: settings, epochs and steps."""
     if count == 1:
         return f"one setting, {steps:,} steps"
     cost = (count * FIRST + 2 * (PARTS - FIRST)) / PARTS  # the same with students and without
@@ -245,7 +245,7 @@ def learn_predictions(
 
 
 def ask_audit(plan: Plan, best: Trial, learn_held: bool) -> Audited | None:
-    """What the audit says of the labels, by the features of a trial."""
+    """The audit's predictions of the labels, by the features of a trial; None if it gives none."""
     if not best.has_learned:
         return None
     with progress.silence():
@@ -316,7 +316,7 @@ def describe_setting(setting: Setting) -> dict[str, Any]:
 
 
 def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool) -> None:
-    """A folder holds one fit: what decides it is written there."""
+    """A folder holds one fit: its settings are written there, and other settings are refused."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = {
         "steps": plan.steps,

@@ -57,7 +57,7 @@ def hold_back(index: list[int], held_back: float | Sequence[int], seed: int) -> 
 
 
 def join(loader: Any, held: Any) -> Any:
-    """What `split_data` has split: the examples for training, and after them those that were held back."""
+    """The two parts of `split_data` in one loader: examples for training, and after them those that were held back."""
     if isinstance(loader, Batches):
         inputs, labels = (torch.cat(parts) for parts in zip(loader.dataset, held.dataset, strict=True))
         return Batches(inputs, labels, loader.batch_size)
@@ -71,7 +71,7 @@ class Batches:
 
     def __init__(self, inputs: Tensor, labels: Tensor, batch_size: int) -> None:
         self.dataset, self.batch_size = (inputs, labels), batch_size
-        self.sampler = range(len(labels))  # what counts examples
+        self.sampler = range(len(labels))  # `count_examples` takes its length
 
     def __len__(self) -> int:
         count, rest = divmod(len(self.sampler), self.batch_size)
@@ -88,7 +88,7 @@ def is_pair(data: Any) -> bool:
 
 
 def open_loader(data: Any, batch_size: int, shuffle: bool = True) -> Any:
-    """Batches of whatever `fit` takes."""
+    """Batches of any data that `fit` takes."""
     if is_pair(data):
         return Batches(data[0], data[1], batch_size)
     if isinstance(data, DataLoader):
@@ -136,7 +136,7 @@ def collate(items: list[Any]) -> Any:
 
 
 def list_indices(loader: Any) -> list[int]:
-    """Which examples a loader gives."""
+    """The places of the examples that a loader gives."""
     if isinstance(loader, Batches):
         return list(loader.sampler)
     sampler = loader.sampler
@@ -153,7 +153,7 @@ def list_indices(loader: Any) -> list[int]:
 
 
 def relabel(collate: Callable[[list[Any]], Any], pairs: list[tuple[Any, Tensor]]) -> Any:
-    """A batch of items with other labels. They replace those that `collate` made, whatever the items call theirs."""
+    """A batch of items with other labels. They replace those that `collate` made, under any name in the items."""
     items, labels = zip(*pairs, strict=True)
     batch, new = collate(list(items)), torch.stack(labels)
     return {**batch, "labels": new} if isinstance(batch, Mapping) else (batch[0], new, *batch[2:])

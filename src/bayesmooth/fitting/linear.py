@@ -1,6 +1,6 @@
-"""A linear softmax model under a Gaussian prior. Left-out given labels choose its strength, and whom it learns from.
+"""A linear softmax model under a Gaussian prior. Left-out given labels choose its strength, and the rows to learn.
 
-Where features are many and examples few, this is what to beat: a network learns the wrong labels there. It learns from
+Where features are many and examples few, this is hard to beat: a network learns the wrong labels there. It learns from
 all rows, or from those alone whose labels the audit does not contradict.
 """
 
@@ -23,7 +23,7 @@ STABLE, POWER_STEPS = 10.0, 20
 
 
 class Linear(NamedTuple):
-    """What `fit_linear` returns."""
+    """The result of `fit_linear`."""
 
     model: nn.Linear
     posterior: Posterior
@@ -32,9 +32,9 @@ class Linear(NamedTuple):
     """On the held-out labels, each of them left out."""
     nll: float
     held: int
-    """How many these are."""
+    """The number of these."""
     kept: Tensor
-    """Which rows (N,) it has learned."""
+    """True (N,) for the rows that it has learned."""
 
     def is_level_with(self, accuracy: float) -> bool:
         """Whether a network that has this accuracy on the same labels is better by less than a standard error.
@@ -88,7 +88,7 @@ def leave_out(inputs: Tensor, labels: Tensor, classes: int) -> Tensor:
         right = learned[~find_contradicted(inputs[learned], labels[learned], classes)]
         for logits, index in zip(tried, (learned, right), strict=True):
             weights = rows.new_zeros(rows.shape[1], classes)
-            for i in reversed(range(len(PRECISIONS))):  # each starts where a stronger prior ended
+            for i in reversed(range(len(PRECISIONS))):  # each starts at the weights of a stronger prior
                 weights = minimise(rows[index], labels[index], PRECISIONS[i], weights)
                 logits[i, out] = rows[out] @ weights
     return tried

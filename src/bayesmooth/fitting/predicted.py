@@ -1,4 +1,4 @@
-"""Labels that are predicted: how wrong the given ones are, and what the right ones would be.
+"""Predicted labels: the error rate of the given labels, and the probabilities of the right ones.
 
 Wrong labels make predictions flat. Given labels that nobody learned say by how much: a right label k is given as y with
 probability T_ky, so that
@@ -10,7 +10,7 @@ that it is neither too flat nor too sharp. T is symmetric, with a share η of wr
 learned from all labels, where the held-out ones are a hundred times as likely under it: so it is when cats are called
 dogs. Labels without errors give η = 0, and plain temperature scaling.
 
-The audit predicts, too: from the rows of numbers, or from what a network's last layer sees, each label left out.
+The audit predicts, too: from the rows of numbers, or from the inputs of a network's last layer, each label left out.
 """
 
 import math
@@ -43,14 +43,14 @@ LARGEST = 1 << 30  # numbers in the features of all examples: 4 GiB
 
 
 class Errors(NamedTuple):
-    """What given labels say about their errors."""
+    """The errors of given labels, estimated from these labels."""
 
     transitions: Tensor
     """T (K, K): rows are right labels, columns given ones."""
     weights: Tensor
-    """How likely each of TEMPERATURES is."""
+    """The posterior probability of each of TEMPERATURES."""
     evidence: float
-    """The logarithm of the likelihood of the given labels, averaged over what was not known."""
+    """The logarithm of the likelihood of the given labels, averaged over τ, and over η if T is not given."""
 
     @property
     def rate(self) -> float:
@@ -97,7 +97,7 @@ def estimate_errors(logits: Tensor, labels: Tensor, transitions: Tensor | None =
 
 
 class Audited(NamedTuple):
-    """What the audit predicts of training and of held-out examples, and the T that it has learned."""
+    """The audit's predictions of training and of held-out examples, and the T that it has learned."""
 
     train: Tensor
     held: Tensor
@@ -105,10 +105,10 @@ class Audited(NamedTuple):
 
 
 def predict_labels(train: Tensor, held: Tensor, given: Tensor, audited: Audited | None) -> tuple[Tensor, Tensor]:
-    """The labels of training and of held-out examples, from what networks (N, K) and the audit say of them.
+    """The labels of training and of held-out examples, from the predictions of networks (N, K) and of the audit.
 
-    `given` are the held-out labels. Their likelihood says how much the audit counts, and which T it is. Half of the way
-    from there to equal shares, as labels that are partly wrong judge calibration more than they judge classes.
+    `given` are the held-out labels. Their likelihood chooses T and the audit's share, which then goes half of the way
+    to equal shares, as labels that are partly wrong judge calibration more than they judge classes.
     """
     transitions = None
     if audited is not None:
@@ -131,7 +131,7 @@ def weigh_shares(held: Tensor, given: Tensor, audited: Audited, transitions: Ten
     return (likeliest + 0.5) / 2, float(evidence.logsumexp(0)) - math.log(len(SHARES))
 
 
-# ---- what the audit predicts ----
+# ---- predictions of the audit ----
 
 
 def audit_labels(model: nn.Module, train: Any, held: Any, learn_held: bool) -> Audited | None:
@@ -170,7 +170,7 @@ def audit_labels(model: nn.Module, train: Any, held: Any, learn_held: bool) -> A
 
 
 def find_contradicted(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Which labels (N,) the audit contradicts, each left out."""
+    """True (N,) for the labels that the audit contradicts, each left out."""
     given = Labels(labels, tuple(map(str, range(classes))))
     source = Source(rows, given, ids=tuple(map(str, range(len(labels)))), name="rows")
     with silence():
@@ -181,7 +181,7 @@ def find_contradicted(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
 def read_features(model: nn.Module, batches: Any) -> tuple[Tensor | None, Tensor, int]:
     """Rows (N, D) that stand for the examples, their labels, and the number of classes.
 
-    Rows of numbers stand for themselves. Of other examples it is what the last linear layer sees; None where the model
+    Rows of numbers stand for themselves. Other examples have the inputs of the last linear layer; None where the model
     has no such layer that makes its logits.
     """
     calls: list[tuple[Tensor, Tensor]] = []

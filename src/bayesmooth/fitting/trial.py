@@ -39,7 +39,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Plan:
-    """What all trials share."""
+    """The network, the data and the settings that all trials share."""
 
     make_model: Callable[[], nn.Module]
     loader: Any
@@ -54,7 +54,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting, the file that holds how far it is, and which labels it learns.
+    """One setting, the file with its state, and the kind of labels that it learns.
 
     A student learns predicted ones, and starts from the best weights of another trial.
     """
@@ -79,7 +79,7 @@ class Trial:
 
 
 class Average:
-    """A running average of weights over about a part of the run: what is looked at, and returned.
+    """A running average of weights over about a part of the run, measured beside the last weights.
 
     Between looks lr is high, and single weights wander; their average does not.
     """
@@ -179,7 +179,7 @@ def read_batches(loader: Any, seed: int, first: int, last: int) -> Iterator[Any]
     """Batches number `first` to `last` of the run: the order of each epoch depends on nothing but its number."""
     while first < last:
         epoch, skip = divmod(first, len(loader))
-        with torch.random.fork_rng(devices=[]):  # dropout goes on where it was
+        with torch.random.fork_rng(devices=[]):  # the random state of dropout stays
             torch.manual_seed(hash((seed, epoch)) % 2**31)
             batches = iter(loader)
         for batch in islice(batches, skip, skip + last - first):

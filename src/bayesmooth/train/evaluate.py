@@ -1,4 +1,4 @@
-"""The splits of a run and new examples like them, what a model predicts on these, and how good that is.
+"""The splits of a run and new examples like them, the predictions of a model on these, and their quality.
 
 Predictions are made at the mean of the weights, and averaged over samples of the posterior.
 """
@@ -36,7 +36,7 @@ MEASURES = ("accuracy", "nll", "brier", "ece", "adaptive_ece")  # of the test se
 
 @dataclass(frozen=True)
 class Splits:
-    """What a run trains on, chooses by and is tested on."""
+    """The examples that a run trains on, chooses by and is tested on."""
 
     train: Source
     validation: Source | None  # its labels are as noisy as those of the training set
@@ -55,7 +55,7 @@ class Splits:
         return replace(self, train=move(self.train), validation=valid, test=test)
 
     def facts(self) -> dict[str, Any]:
-        """What `data.json` says about them."""
+        """The facts about them in `data.json`."""
         train, parts = self.train, {"train": self.train, "validation": self.validation, "test": self.test}
         scaled = train if len(train.input_shape) == 1 else None  # a table's columns; a public set's are in its loader
         facts: dict[str, Any] = {
@@ -72,7 +72,7 @@ class Splits:
 
 
 def prepare(recipe: Recipe) -> Splits:
-    """The recipe decides everything: `data.seed` draws the part and what is held back, `corruption.seed` the flips."""
+    """The recipe decides everything: `data.seed` draws the part and the one held back, `corruption.seed` the flips."""
     data, noise, settings = recipe.data, recipe.corruption, recipe.evaluate
     examples = load(data.name, "train", **data.options)
     examples = _take(examples, data.limit, "[data] limit", data.seed)
@@ -105,7 +105,7 @@ def _take(examples: Source, count: int, setting: str, seed: int | None = None) -
 
 
 def open_new(what: Any, recipe: Recipe, facts: dict[str, Any]) -> Source:
-    """New inputs, read as the training inputs of a run were; `facts` are what its `data.json` says.
+    """New inputs, read as the training inputs of a run were; `facts` are those of its `data.json`.
 
     No labels are needed and none are read: all have that of the first class.
     """

@@ -52,14 +52,14 @@ def make_model(recipe: Recipe, *, pretrained: bool = True, **facts: Any) -> nn.M
 
 
 class Loop:
-    """A recipe at work on its data: the learner, how far it has come, and the steps that it takes.
+    """A recipe at work on its data: the learner, its progress, and the steps that it takes.
 
     Attributes:
         model, loss, optimizer, schedule: as the recipe names them.
         sums: of the loss, the hits and the examples of the epoch so far; on the device until they are read.
         past: the best self so far, for losses that need it.
-        epoch: how many are complete.
-        batch: how many batches of the next epoch are done.
+        epoch: the number of complete ones.
+        batch: the number of batches done in the next epoch.
         best: the epoch with the best accuracy on the noisy validation split, and that accuracy.
         records, seconds: the figures of the epochs so far, and the time that their steps took.
     """
@@ -161,7 +161,7 @@ class Loop:
         if alpha is not None:
             draw = (settings.seed, self.epoch, self.batch)
             inputs, extras["partner"], extras["share"] = mixup(inputs, alpha, *draw)
-        extras["past"] = None  # what the best past self predicts, once there is one
+        extras["past"] = None  # predictions of the best past self, once there is one
         if self.past is not None:
             with torch.no_grad(), self.precision:
                 extras["past"] = self.past(inputs).float().softmax(-1)
@@ -261,7 +261,7 @@ class Loop:
         return self.past
 
     def _explain(self, what: str) -> str:
-        """What happened, when, the figures that explain it, and what to try."""
+        """The message of a divergence: its cause and place, the figures that explain it, and a way out."""
         group = self.optimizer.param_groups[0]
         norm = nn.utils.get_total_norm([p.grad for p in self.weights if p.grad is not None])
         hessian = f", a larger optimizer.hess_init (now {group['hess_init']:.3g})" if "hess_init" in group else ""

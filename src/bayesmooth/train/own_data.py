@@ -1,4 +1,4 @@
-"""Before a run on data of the user's own, held-out given labels choose among what `bayesmooth.fit` tries."""
+"""Before a run on data of the user's own, held-out given labels choose the best of IVON's grid, or a linear model."""
 
 import torch
 
@@ -13,11 +13,11 @@ from bayesmooth.train.recipe import Recipe
 
 
 def choose_settings(recipe: Recipe) -> Recipe:
-    """The recipe with what the held-out given labels choose: lr and noise of the network, or a linear model's prior.
+    """The recipe with the choice of the held-out given labels: lr and noise of the network, or a linear model's prior.
 
     The network is taken where it predicts them better than the linear model by a standard error; fewer than `ENOUGH` of
     them do not tell, and rows of numbers get the linear model then. It needs no labels to stop by, so it learns from
-    all of them. What is chosen stands in the recipe of the run, and so in its hash.
+    all of them. The choice stands in the recipe of the run, and so in its hash.
     """
     splits = prepare(recipe)
     flat = len(splits.train.input_shape) == 1

@@ -1,7 +1,7 @@
 """The recipe: everything that decides a run, in one frozen object that a TOML file writes and a hash names.
 
 A loss, an optimizer, a model, a schedule or a data set states its options once, in its own signature. A recipe is
-checked against that, and what only the run knows (the parameters, the number of classes, …) is supplied by name.
+checked against that; arguments that only the run knows (the parameters, the number of classes, …) come by name.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from bayesmooth.optim import OPTIMIZERS, settings
 from bayesmooth.optim.schedule import SCHEDULES
 from bayesmooth.randomness import KERNELS
 
-Value = Any  # what TOML can write: one of TYPES, or a list of them
+Value = Any  # a value that TOML can write: one of TYPES, or a list of them
 Tree = dict[str, dict[str, Value]]  # sections by name, each with its keys and values
 TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 TYPES[Any] = "a number, a text, true or false, or a list"
@@ -39,15 +39,15 @@ TYPES[Any] = "a number, a text, true or false, or a list"
 Builders = Mapping[str, Callable[..., Any]]
 NONE = "none"  # the corruption that draws nothing
 CHOSEN = ("hess_init", "beta2")  # settings of IVON that follow from the weights and the run
-# by section, or by what a section names: options that went, whose defaults stand in hashes and files
+# by section, or by the name in it: retired options, whose defaults stand in hashes and files
 RETIRED: dict[str, dict[str, Value]] = {
     "ivon": {"antithetic": False},
     "train": {"accumulate": 1},
     "evaluate": {"averaged_every": 0, "ood": ""},
 }
-BASE = SGD  # what SAM wraps; an optimizer's `**` arguments are those of this class
+BASE = SGD  # SAM wraps it; an optimizer's `**` arguments are those of this class
 
-# section → (what is meant when it names nothing, the table)
+# section → (the name if it has none, the table)
 CHOICES: dict[str, tuple[str, Builders]] = {
     "data": ("digits", {name: data.load for name, data in datasets().items()}),
     "corruption": (NONE, {NONE: lambda: None, **KINDS}),
@@ -76,7 +76,7 @@ def setting(default: Any, **rule: Any) -> Any:
 
 @dataclass(frozen=True)
 class Choice:
-    """A name out of one of the tables in CHOICES, and the keyword arguments for what it names."""
+    """A name out of one of the tables in CHOICES, and the keyword arguments for its builder."""
 
     name: str
     options: Mapping[str, Value] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class DataSection(Choice):
-    """The examples, and what is held back."""
+    """The examples, and the share that is held back."""
 
     limit: int = setting(0, low=0)  # train on this many; 0: on all
     validation: float = setting(0.0, low=0, below=1)  # share held back with its noisy labels
@@ -96,14 +96,14 @@ class DataSection(Choice):
 
 @dataclass(frozen=True)
 class CorruptionSection(Choice):
-    """Which training labels are made wrong. The paper draws the same noise in every run: seed 0."""
+    """The noise in the training labels. The paper draws the same noise in every run: seed 0."""
 
     seed: int | Literal["run"] = 0
 
 
 @dataclass(frozen=True)
 class ModelSection(Choice):
-    """The network, and what it starts from. What is left out is no part of the hash."""
+    """The network, and the weights that it starts from. Keys that are left out are no part of the hash."""
 
     weights: str | None = None  # a state dict to start from: .pt, .pth or .safetensors
     new_head: bool | None = None  # start the last layer afresh: the file has other classes
@@ -111,7 +111,7 @@ class ModelSection(Choice):
 
 @dataclass(frozen=True)
 class TrainSection:
-    """How the loop goes."""
+    """The settings of the training loop."""
 
     epochs: int = setting(20, low=1)
     batch_size: int = setting(50, low=1)
@@ -124,7 +124,7 @@ class TrainSection:
 
 @dataclass(frozen=True)
 class EvaluateSection:
-    """What is measured, and when."""
+    """The settings of the measurements."""
 
     every: int = setting(1, low=1)  # epochs
     samples: int = setting(16, low=1)  # of the posterior, for averaged predictions at the end
@@ -166,7 +166,7 @@ class Recipe:
         return cls(**{name: _section(kinds[name], name, tree.get(name, {}), source) for name in kinds})
 
     def to_dict(self) -> Tree:
-        """Every key with its value, defaults too; what has no value is left out."""
+        """Every key with its value, defaults too; keys without a value are left out."""
         tree: Tree = {}
         for part in fields(self):
             own = dict(vars(getattr(self, part.name)))
@@ -190,7 +190,7 @@ class Recipe:
     def hash(self) -> str:
         """The first 12 hex digits of the SHA-256 of all that decides the run.
 
-        What stands in no recipe: who draws IVON's noise, and the rules for settings that are left out.
+        Beyond the recipe it covers the backend of IVON's noise, and the rules for settings that are left out.
         """
         beyond: dict[str, Any] = {}
         builder = find_builder("optimizer", self.optimizer.name)
@@ -213,7 +213,7 @@ class Recipe:
         return f"{self.data.name}-{self.loss.name}-{self.optimizer.name}-{self.hash}"
 
     def make(self, section: str, **supplied: Any) -> Any:
-        """What a section names, called with its options and whatever of `supplied` it has a name for."""
+        """The object that a section names, built from its options and from those of `supplied` that it takes."""
         choice: Choice = getattr(self, section)
         with name_errors(f"[{section}] {choice.name}"):
             builder = find_builder(section, choice.name)
@@ -227,7 +227,7 @@ class Recipe:
 
 
 def _section(kind: Any, section: str, given: Mapping[str, Value], source: str) -> Any:
-    """Build one section: its own fields, and the options of what it names, with their defaults."""
+    """Build one section: its own fields, and the options of its builder, with their defaults."""
     where = f"{source}: [{section}]"
     rules: dict[str, Mapping[str, Any]] = {part.name: part.metadata for part in fields(kind)}
     arguments = {key: p for key, p in parameters(kind).items() if key != "options"}
@@ -245,7 +245,7 @@ def _section(kind: Any, section: str, given: Mapping[str, Value], source: str) -
         value, rule = given.get(key, p.default), rules.get(key, {})
         if value is p.empty and key not in FILLED:
             raise InputError(f"{where} needs '{key}'; it has no default")
-        if value is None or value is p.empty:  # what TOML cannot write
+        if value is None or value is p.empty:  # TOML cannot write it
             continue
         try:
             values[key] = value = as_kind(value, p.annotation)
@@ -262,7 +262,7 @@ def _section(kind: Any, section: str, given: Mapping[str, Value], source: str) -
 
 
 def as_kind(value: Value, kind: Any) -> Value:
-    """`value` in the form that an annotation wants; a TypeError says what that is.
+    """`value` in the form that an annotation wants; a TypeError names that form.
 
     >>> as_kind(1, float), as_kind([3, 4], tuple[int, ...]), as_kind("price", Literal["price", "gradsq"])
     (1.0, (3, 4), 'price')
@@ -302,7 +302,7 @@ def name_type(kind: Any) -> str:
 
 
 def find_builder(section: str, name: str) -> Callable[..., Any]:
-    """What a name in a section stands for: a row of its table, or a model's `package.module:factory`."""
+    """The builder that a name in a section stands for: a row of its table, or a model's `package.module:factory`."""
     table = CHOICES[section][1]
     if name in table:
         return table[name]
@@ -377,7 +377,7 @@ def read_recipe(name: str | Path) -> Tree:
 
 
 def recipe_text(name: str | Path) -> str:
-    """What a recipe file says, or the shipped recipe of that name, with its comments."""
+    """The text of a recipe file, or of the shipped recipe of that name, with its comments."""
     with name_errors(name, "recipe"):
         if Path(name).is_file() or Path(name).suffix == ".toml":
             return Path(name).read_text("utf-8")
@@ -417,7 +417,7 @@ def parse_value(text: str) -> Any:
 
 @cache
 def families() -> dict[str, tuple[str, dict[str, str]]]:
-    """What is shipped, and in a clone also the recipes of the paper.
+    """The shipped recipes, and in a clone also those of the paper.
 
     By the name of the file with its axes, as in `digits-{ce,ivon}`: the comment in its first line, and the texts of
     its recipes by name. Such a text has the sections for all and its own, under their plain names, with their comments.

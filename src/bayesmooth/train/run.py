@@ -63,7 +63,7 @@ class Run:
             raise InputError(f"{path}: not a run (no {RECIPE} in it); `bayesmooth train` makes one")
         return cls(Path(path), Recipe.load(place))
 
-    # ---- what it holds ----
+    # ---- its contents ----
 
     @property
     def status(self) -> str:
@@ -92,7 +92,7 @@ class Run:
         return float(record.get("seconds", 0.0))
 
     def data(self) -> dict[str, Any]:
-        """What the run wrote down about its data: the names of the classes, the shape of an input."""
+        """The facts about its data: the names of the classes, the shape of an input, and others."""
         return files.read_json(self.path / DATA)
 
     def splits(self) -> Splits:
@@ -106,7 +106,7 @@ class Run:
         return splits
 
     def checkpoint(self) -> Checkpoint:
-        """The last checkpoint, or what a finished run has kept of it."""
+        """The last checkpoint, or the part of it that a finished run keeps."""
         path = self.path / (MODEL if (self.path / MODEL).exists() else LAST)
         if not path.exists():
             raise InputError(f"{self.path}: has no checkpoint yet; `bayesmooth train {self.path}` goes on")
@@ -135,7 +135,7 @@ class Run:
         model.load_state_dict(weights)
         return model.eval().to(find_device(device))
 
-    # ---- what is done with it ----
+    # ---- its uses ----
 
     def evaluate(self, *, samples: int = 0, device: str | None = None) -> dict[str, float]:
         """The figures of the last checkpoint, measured again; averaged, too, where there is a posterior."""
@@ -166,14 +166,14 @@ class Run:
             averaged = probabilities(model, examples, posterior=self.posterior(), **settings)
         return Forecast(examples, mean, averaged)
 
-    # ---- how it is written ----
+    # ---- writing it ----
 
     @contextmanager
     def hold(self, patience: float) -> Iterator[None]:
         """Make the directory, with the recipe in it, and keep it for this process alone.
 
-        A directory that holds something else is not touched, and one with another recipe is an error that says what
-        differs.
+        A directory that holds something else is not touched, and one with another recipe is an error that names
+        the differences.
         """
         place = self.path / RECIPE
         try:
@@ -206,7 +206,7 @@ class Run:
             )
 
     def set_status(self, status: str, message: str = "", **facts: Any) -> None:
-        """Write `run.json`; `facts` are what else it says."""
+        """Write `run.json`, with `facts` beside the status."""
         content = {"status": status, "hash": self.recipe.hash, "seed": self.recipe.train.seed, **facts}
         files.write_json(self.path / STATUS, content | ({"message": message} if message else {}))
 
@@ -232,7 +232,7 @@ def train(
 ) -> Run:
     """Train a recipe in the directory `out`, or go on where a run of the same recipe stopped there.
 
-    The run is a function of the recipe: stopped and resumed, at whatever moment, it ends with the same bits. Without
+    The run is a function of the recipe: stopped and resumed, at any moment, it ends with the same bits. Without
     `out` the directory is `runs/` and the recipe's title. A finished run is returned as it is. It is saved when the
     last time is `save_seconds` ago (0: after every step).
     Where another process trains the same run, this one waits for so many seconds of `patience` (−1: until it can go
@@ -243,7 +243,7 @@ def train(
         if run.status == "finished":
             return run
         torch.manual_seed(recipe.train.seed)
-        facts: dict[str, Any] = {  # what another person needs to know to get the same bits
+        facts: dict[str, Any] = {  # another person needs these to get the same bits
             "platform": platform.platform(),
             "packages": {p: installed[0].version for p in PACKAGES if (installed := [*distributions(name=p)])},
             "device": str(where),
@@ -269,7 +269,7 @@ def name_end(error: BaseException) -> str:
 
 
 def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: dict[str, Any]) -> float:
-    """Start or go on, save, show how it goes, and write the weights and the report; the seconds of its steps.
+    """Start or go on, save, show the progress, and write the weights and the report; the seconds of its steps.
 
     `facts` get the settings that rules have chosen.
     """
@@ -300,7 +300,7 @@ def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: di
     posterior, weights = loop.posterior(), loop.model.state_dict()
     if posterior is not None:
         posterior.save(run.path / POSTERIOR)
-        # Its mean are the weights: only what it does not name is kept beside it.
+        # Its mean are the weights: only those that it does not name are kept beside it.
         weights = {k: v for k, v in weights.items() if k not in posterior.mean}
     kept = {"model": weights, "loss": loop.loss.state_dict(), "recipe": run.recipe.to_dict()}
     save_checkpoint(run.path / MODEL, kept)
@@ -311,11 +311,11 @@ def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: di
 
 @dataclass
 class Saving:
-    """When a run is saved: every so many seconds, and when somebody asks it to stop."""
+    """The times at which a run is saved: every so many seconds, and when somebody asks it to stop."""
 
     path: Path
     seconds: float
-    stop: bool = False  # looked at between two steps, so that what is saved is consistent
+    stop: bool = False  # looked at between two steps, so that the saved state is consistent
     last: float = field(default_factory=time.monotonic)
 
     def ask_to_stop(self, number: int, frame: FrameType | None) -> None:
@@ -325,7 +325,7 @@ class Saving:
         self.stop = True
 
     def check(self, loop: Loop, bar: progress.Bar, between_steps: bool = False) -> None:
-        """Show how far the loop is, and stop where somebody asked; between two steps, save it where it is time to."""
+        """Show the progress of the loop, and stop if somebody asked; between two steps, save it if it is time to."""
         bar.update(
             loop.schedule.last_epoch,
             f"epoch {loop.epoch + 1}/{loop.recipe.train.epochs}",

@@ -1,7 +1,7 @@
 """Many recipes, each trained once: finished runs are skipped by their hash, interrupted ones go on.
 
 They go to an executor: processes of this machine, or tasks of a Ray cluster. `shutdown(cancel_futures=True)` drops
-what waits and asks what runs to stop, and a run that is asked to stop saves itself.
+waiting jobs and asks running ones to stop, and a run that is asked to stop saves itself.
 """
 
 import ctypes
@@ -36,12 +36,12 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 PRELOADED = ["bayesmooth.train", "torch._dynamo", "sklearn.datasets"]  # once, not once per job
 RETRIES = 3  # of a Ray task whose worker or node is lost; its run goes on from the checkpoint
-OVER = ("finished", "diverged")  # how a run ends for good: run again, it would end the same way
+OVER = ("finished", "diverged")  # the final ends of a run: run again, it would end the same way
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: finished, diverged, interrupted or failed; `message` says why."""
+    """The end of a run: finished, diverged, interrupted or failed; `message` has the reason."""
 
     run: Run
     status: str
@@ -49,7 +49,7 @@ class Outcome:
 
     @classmethod
     def of(cls, run: Run, error: BaseException) -> Self:
-        """The outcome where training raised an error; the lines of its message become one."""
+        """The outcome of an error in training; the lines of its message become one."""
         status, message = name_end(error), "; ".join(filter(None, map(str.strip, str(error).splitlines())))
         if status == "failed":
             message = f"{message or type(error).__name__} (see {run.path.with_suffix('.log')})"
@@ -57,9 +57,9 @@ class Outcome:
 
 
 def train_one(run: Run, device: str | None, data: Path) -> Outcome:
-    """Train, in whatever process this is called; an error becomes the outcome, its traceback goes to PATH.log.
+    """Train in this process; an error becomes the outcome, its traceback goes to PATH.log.
 
-    `data` is where public data sets lie. Where another process trains the same run, this one waits, and takes over if
+    `data` has the public data sets. Where another process trains the same run, this one waits, and takes over if
     the other stops.
     """
     run.path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def sweep(
 ) -> list[Outcome]:
     """Train every recipe in its directory `out`/title; equal recipes once. A failure does not stop the rest.
 
-    Ctrl-C, SIGTERM and a closed terminal save and stop what runs, and the same call goes on from there. `names` (by
+    Ctrl-C, SIGTERM and a closed terminal save and stop the runs, and the same call goes on from there. `names` (by
     hash) are for the display; by default a run is called by the settings in which it differs from the others.
     """
     data = data_root(None).absolute()  # here: a worker has its own directory and variables
@@ -150,7 +150,7 @@ def split_values(text: str) -> list[str]:
 
 
 def name_recipes(recipes: Sequence[Recipe]) -> dict[str, str]:
-    """By hash, what tells each recipe from the others; a single one has its title.
+    """By hash, the settings that tell each recipe from the others; a single one has its title.
 
     >>> list(name_recipes(grid({"loss": {"name": "ls"}}, ["loss.alpha=0,.1"])).values())
     ['loss.alpha=0.0', 'loss.alpha=0.1']
@@ -160,7 +160,7 @@ def name_recipes(recipes: Sequence[Recipe]) -> dict[str, str]:
 
 
 def export_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """One row per run: the settings in which the runs differ, how each ended, and its final figures."""
+    """One row per run: the settings in which the runs differ, its status, and its final figures."""
     return [
         {**settings, "run": each.run.path.name, "status": each.status}
         | (each.run.report() if each.status == "finished" else {})
@@ -178,7 +178,7 @@ def choose_best(outcomes: Sequence[Outcome]) -> Outcome | None:
     return finished[scores.index(max(scores))][1] if finished else None
 
 
-# ---- where runs go: processes of this machine, or tasks of a Ray cluster, as `concurrent.futures` has them ----
+# ---- executors: processes of this machine, or tasks of a Ray cluster, as `concurrent.futures` has them ----
 
 
 @cache
@@ -198,7 +198,7 @@ def keep_freed_memory() -> None:
 
 
 class Processes(ThreadPoolExecutor):
-    """A fresh process for every job, `jobs` of them at a time: whatever kills a process costs one job only.
+    """A fresh process for every job, `jobs` of them at a time: a process that is killed costs one job only.
 
     The threads that torch has here (see OMP_NUM_THREADS) are divided among the jobs.
     """
