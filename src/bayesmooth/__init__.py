@@ -1,7 +1,7 @@
 """Train with labels that are partly wrong, and find the wrong ones.
 
 Variational learning as adaptive label smoothing, after Yang, Liu, Marconi and Khan (arXiv 2502.07273). The public names
-load what they need when they are first used.
+load their modules when they are first used.
 """
 
 import sys

@@ -15,11 +15,11 @@ CHUNK_BYTES = 64 << 20
 
 Part = TypeVar("Part")
 Inputs = Tensor | Mapping[str, Any]
-"""What a model is called with: one tensor, or keyword arguments."""
+"""The inputs of a model: one tensor, or keyword arguments."""
 
 
 def take_inputs(batch: Any) -> Inputs:
-    """What of a batch goes into the model: all but labels."""
+    """The part of a batch that goes into the model: all but labels."""
     if isinstance(batch, Mapping):
         return {key: value for key, value in batch.items() if key != "labels"}
     first = batch[0] if isinstance(batch, tuple | list) and batch else batch
@@ -43,12 +43,12 @@ def take_labels(batch: Any) -> Tensor:
 
 
 def call_model(model: nn.Module, inputs: Inputs) -> Any:
-    """The model's output, whatever it is."""
+    """The model's output, of any type."""
     return model(inputs) if isinstance(inputs, Tensor) else model(**inputs)
 
 
 def take_logits(output: Any) -> Tensor:
-    """The logits in what a model returned."""
+    """The logits in a model's output."""
     logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         raise InputError(
@@ -80,7 +80,7 @@ def find_device(name: str | None) -> torch.device:
 
 
 def move_inputs(inputs: Inputs, model: nn.Module) -> Inputs:
-    """The inputs where the model's weights are."""
+    """The inputs on the device of the model's weights."""
     device = next(model.parameters()).device
     if isinstance(inputs, Tensor):
         return inputs.to(device)
@@ -127,7 +127,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def statistics_kept(model: nn.Module, batches: Iterable[Any] | None = None) -> Iterator[Callable[[int | None], None]]:
-    """Whatever changes the buffers inside, afterwards they are what they were.
+    """The buffers may change inside; afterwards their old values are back.
 
     It gives a function that puts BatchNorm's statistics of a draw in place, whose weights the model has now (None: the
     mean). They are computed from `batches` once, then looked up; without batches they stay those of training.

@@ -1,4 +1,4 @@
-"""What a user can put right: the one exception for it, and its words for a wrong name and for a missing package."""
+"""Errors that a user can put right: the one exception, and its words for a wrong name and for a missing package."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -147,7 +147,7 @@ def read_json(place: Path | str, text: str | None = None) -> dict[str, Any]:
 def name_errors(name: Path | str, what: str = "", way_out: str = "") -> Iterator[None]:
     """An InputError inside names the file or the place that it is about.
 
-    With `what` the file is, whatever goes wrong inside is one: a damaged file makes decoders raise anything.
+    With `what` the file is, every error inside becomes one: a damaged file makes decoders raise anything.
     """
     try:
         yield

@@ -36,7 +36,7 @@ PIECE = 128 << 10  # bytes of pictures under them: their tangents stay in the ca
 
 @dataclass(frozen=True, eq=False)
 class LabelNoise:
-    """The noise of N examples and what it came from; tensors on the CPU, N rows each."""
+    """The noise of N examples and the predictions behind it; tensors on the CPU, N rows each."""
 
     index: Tensor
     """Positions in the data."""
@@ -47,7 +47,7 @@ class LabelNoise:
     expected: Tensor
     """ε = softmax(f(m)) − E_q softmax(f(θ))  (eq:labelnoiseGLMGD)."""
     logit_variance: Tensor
-    """Var_q f_k(θ): how much the posterior moves each logit."""
+    """Var_q f_k(θ): the variance of each logit under the posterior."""
     label: Tensor | None = None
     """Given labels, where the data has any."""
     sampled: Tensor | None = None
@@ -263,7 +263,7 @@ def _differentiate(model: nn.Module, posterior: Posterior, inputs: Inputs, tange
         out: Tensor = torch.func.jvp(predict, (mean,), (named,))[1]
         return out
 
-    with warnings.catch_warnings():  # torch's own rules for forward mode use what it deprecates
+    with warnings.catch_warnings():  # torch's own rules for forward mode use deprecated calls
         warnings.simplefilter("ignore", DeprecationWarning)
         slopes: Tensor = torch.func.vmap(differentiate)(tangents)
     return slopes

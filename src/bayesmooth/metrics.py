@@ -1,4 +1,4 @@
-"""How good predictions are. Tensors or arrays in, a float out.
+"""Measures of predictions. Tensors or arrays in, a float out.
 
 Predictions are class probabilities, N×K with rows that sum to one (`logits.softmax(-1)`, or
 `Posterior.predict`, which averages them over posterior samples), with N integer labels.
@@ -18,7 +18,7 @@ SUM_TOLERANCE = 0.01  # the rows of a bfloat16 softmax miss one by up to 0.4 %
 
 @dataclass(frozen=True)
 class Reliability:
-    """What a reliability diagram shows: one entry per bin, NaN where a bin is empty."""
+    """The points of a reliability diagram: one entry per bin, NaN where a bin is empty."""
 
     confidence: Tensor
     accuracy: Tensor
@@ -96,7 +96,7 @@ def reliability(probs: Any, labels: Any, bins: int = 15, adaptive: bool = False)
 
 
 def _predictions(probs: Any, labels: Any) -> tuple[Tensor, Tensor]:
-    """N×K probabilities in float64 and N labels, or an error that says what is wrong."""
+    """N×K probabilities in float64 and N labels, or an error that names the fault."""
     probs = torch.as_tensor(probs, dtype=torch.float64, device="cpu").detach()
     labels = torch.as_tensor(labels, device="cpu").detach()
     if probs.ndim != 2 or not probs.numel():

@@ -23,7 +23,7 @@ WIDTHS = (64, 128, 256, 512)
 
 @contextmanager
 def weights_from(seed: int) -> Iterator[None]:
-    """Layers built inside are float32, on the CPU, with weights from `seed`, whatever torch's defaults are.
+    """Layers built inside are float32, on the CPU, with weights from `seed`, under any defaults of torch.
 
     The global generator is left as it was.
 
@@ -118,7 +118,7 @@ def cnn_batchnorm(
 
 
 def count_features(pixels: float, input_shape: Sequence[int], widths: Sequence[int]) -> int:
-    """The numbers that the convolutions leave, which must leave a pixel at least."""
+    """The number of features that the convolutions leave; they must leave a pixel at least."""
     if not widths or not pixels:
         raise InputError(
             f"widths={list(widths)}: pictures of {' × '.join(map(str, input_shape[1:]))} have no pixel left, as each "

@@ -18,7 +18,7 @@ from bayesmooth.randomness import PREDICTION, check_seed, standard_normal
 from bayesmooth.theory.links import Link
 
 FORMAT = "bayesmooth.posterior.1"  # of its file
-# what DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
+# parts that DDP, torch.compile, FSDP and activation checkpointing put into the names of a model's parameters
 WRAPPERS = re.compile(r"\b(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
 
@@ -54,7 +54,7 @@ class Posterior:
 
     @contextmanager
     def sample(self, model: nn.Module, index: int = 0, *, seed: int = 0) -> Iterator[None]:
-        """Inside, the model's weights are draw number `index`; afterwards they are what they were.
+        """Inside, the model's weights are draw number `index`; afterwards the old ones are back.
 
         Draws 2i and 2i + 1 are mirror images about the mean; those of different pairs are independent.
         """
@@ -64,7 +64,7 @@ class Posterior:
             yield
 
     def deviations(self, model: nn.Module, index: int = 0, *, seed: int = 0, sign: float = 1.0) -> dict[str, Tensor]:
-        """σe of pair number `index`, by this posterior's names: what `sample` adds to the mean, and takes from it."""
+        """σe of pair number `index`, by this posterior's names; `sample` adds it to the mean, or subtracts it."""
         check_seed(seed)
         noise = {
             name: standard_normal(param.detach(), seed=seed, stream=stream, step=index, draw=PREDICTION, sign=sign)
@@ -74,7 +74,7 @@ class Posterior:
 
     @contextmanager
     def at_mean(self, model: nn.Module) -> Iterator[None]:
-        """Inside, the model's weights are the mean; afterwards they are what they were."""
+        """Inside, the model's weights are the mean; afterwards the old ones are back."""
         with _weights(self.targets(model), self.mean):
             yield
 
@@ -138,7 +138,7 @@ class Posterior:
 
     @classmethod
     def load(cls, path: str | Path) -> "Posterior":
-        """Read what `save` wrote."""
+        """Read a file that `save` wrote."""
         safetensors = require("safetensors", "train")
         parts: dict[str, dict[str, Tensor]] = {"mean": {}, "std": {}}
         named = name_errors(path, "posterior", "; write it with save()")
@@ -175,7 +175,7 @@ class Posterior:
 
 
 def name_parameters(groups: list[dict[str, Any]], model: nn.Module | None = None) -> dict[Tensor, str]:
-    """What an optimizer's parameters are called: in the model, or as its constructor was told."""
+    """The names of an optimizer's parameters: those in the model, or those that its constructor got."""
     if model is not None:
         own = {param: name for name, param in model.named_parameters()}
         named = {p: own[p] for group in groups for p in group["params"] if p in own}

@@ -32,7 +32,7 @@ LINE = {
 
 @contextmanager
 def silence(quiet: bool = True) -> Iterator[None]:
-    """No progress inside, if `quiet`: what is called there need not be told."""
+    """No progress inside, if `quiet`: functions called there need no argument for it."""
     before = SILENT.set(quiet or SILENT.get())
     try:
         yield
@@ -41,7 +41,7 @@ def silence(quiet: bool = True) -> Iterator[None]:
 
 
 def track(items: Iterable[T], *, description: str, quiet: bool = False) -> Iterator[T]:
-    """Pass `items` on, and show how many are done and how long the rest will take.
+    """Pass `items` on, and show the number done and the time that the rest will take.
 
     >>> sum(track([1, 2, 3], description="adding", quiet=True))
     6
@@ -66,7 +66,7 @@ def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False
 
 
 class Bar:
-    """A bar to move, and to print lines above; `every` says which kind it is."""
+    """A bar to move, and to print lines above; `every` is its kind."""
 
     def __init__(self, every: float, description: str, total: int, done: int) -> None:
         self.every, self.description, self.total, self.first = every, description, total, done
@@ -114,7 +114,7 @@ def format_percent(share: float) -> str:
 
 
 def format_figure(name: str, value: float) -> str:
-    """A figure by its name: accuracies and what is memorised in per cent, the others with three digits.
+    """A figure by its name: accuracies and the memorised share in per cent, the others with three digits.
 
     >>> format_figure("test.accuracy", 0.8123), format_figure("train.loss", 0.51234)
     ('81.2 %', '0.512')

@@ -1,4 +1,4 @@
-"""Standard normals as a pure function of where they are used.
+"""Standard normals as a pure function of the place of their use.
 
 A draw is named by (seed, stream, step, draw): the stream is the parameter's position, the step its update count. The
 same name gives the same noise on every rank and after every restart, so there is no generator state to keep, and the

@@ -1,4 +1,4 @@
-"""Who softens the labels: one interface for all methods."""
+"""Losses that soften the labels: one interface for all methods."""
 
 from bayesmooth.losses.alasca import ALASCA
 from bayesmooth.losses.base import CrossEntropy, LabelSmoothing, Loss

@@ -1,4 +1,4 @@
-"""What all losses share, and the two plainest: cross-entropy, by which every other is measured, and label smoothing."""
+"""The base of all losses, and the two plainest: cross-entropy, the measure of the others, and label smoothing."""
 
 from math import inf
 from typing import Any, ClassVar, Literal
@@ -15,12 +15,12 @@ Reduction = Literal["mean", "sum", "none"]
 class Loss(nn.Module):
     """`loss(logits, labels, **extra)` for logits (B, K) and labels (B,) in 0…K−1.
 
-    A method implements `per_example`. It takes what it needs from `extra` and ignores the rest; `needs` names what the
+    A method implements `per_example`. It takes its keys of `extra` and ignores the rest; `needs` names those that the
     training loop must pass: "index" (B,) positions in the training set, "past" (B, K) probabilities of the past self,
     "epoch" as a float. A constructor that depends on the data takes `num_classes` and `num_examples`. A loss that needs
     the index learns something about every example; in evaluation mode it is cross-entropy and does without.
     With `partner` and `share` the inputs were mixed (mixup): the loss is that of the row's label and of its partner's.
-    Whatever must survive a restart is a buffer or a parameter; parameters are trained beside the model's.
+    State that must survive a restart is a buffer or a parameter; parameters are trained beside the model's.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()

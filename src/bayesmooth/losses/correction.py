@@ -1,4 +1,4 @@
-"""Loss correction: cross-entropy that knows how the labels were corrupted."""
+"""Loss correction: cross-entropy that knows the corruption of the labels."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -131,7 +131,7 @@ class OODSmoothing(Loss):
 
 
 class GCE(Loss):
-    """L = (1 − p_y^q)/q, so ε = (1 − p_y^q)(p − y): what the model doubts, it labels itself.
+    """L = (1 − p_y^q)/q, so ε = (1 − p_y^q)(p − y): a label that the model doubts gives way to its prediction.
 
     q → 0 is cross-entropy, q = 1 is 1 − p_y, half the mean absolute error.
 

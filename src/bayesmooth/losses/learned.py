@@ -1,4 +1,4 @@
-"""Losses that learn: soft labels of a class or of every example, or what is wrong with each label."""
+"""Losses that learn: soft labels of a class or of every example, or the error of each label."""
 
 from typing import Any, ClassVar, Literal
 
@@ -184,7 +184,7 @@ class SOP(Loss):
     """L = −log r_y + ‖ŷ + s − y‖², where r is p + s with its entries ≥ 10⁻⁴, normalised, and s is the example's own.
 
     s = u² on the label and −v_j² on each other class j, none above 1, and ŷ is the predicted class. Where no bound
-    is met, ε = (1 − p_y/(p_y + u²))(p − y): what u explains of the label, the network need not learn.
+    is met, ε = (1 − p_y/(p_y + u²))(p − y): the network need not learn the part that u explains.
 
     u and v follow their own gradients: every forward in training mode takes a step with the rates `u_lr` and `v_lr`, as
     the authors' second optimizer does (their −log r_y moves u only). So they are buffers, and any optimizer trains the

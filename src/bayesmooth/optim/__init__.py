@@ -1,4 +1,4 @@
-"""Who moves the weights: optimizers whose `step(closure)` does everything."""
+"""Optimizers, which move the weights: their `step(closure)` does everything."""
 
 from torch.optim import SGD, AdamW, Optimizer
 

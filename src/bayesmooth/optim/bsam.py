@@ -53,7 +53,7 @@ class BSAM(shared.CheckedOptimizer):
         weight_decay: δ; the prior's precision is λδ.
         s_init: s at the start, where the noise has the standard deviation 1/√(λ s).
         damping: γ, which keeps s away from zero where gradients vanish.
-        seed, generator: where the noise comes from; by default torch's seed. The global generator is not touched.
+        seed, generator: the source of the noise; by default torch's seed. The global generator is not touched.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class BSAM(shared.CheckedOptimizer):
                     shard(w).add_(noise.mul_(std))
             loss = shared.call_closure(closure, active)
         pairs = [pair for group in self.param_groups for pair in with_gradients(group)]
-        first = {w: g.clone() if g._is_view() else g for w, g in pairs}  # DDP's may be views of what it uses again
+        first = {w: g.clone() if g._is_view() else g for w, g in pairs}  # DDP's may be views of its buckets
         self.zero_grad()
         with weights_kept(active), buffers_kept():
             for group, w, state in weights:

@@ -1,4 +1,4 @@
-"""Who computes IVON's lines: plain torch or the C kernels, by the same calls `draw`, `exchange` and `update`.
+"""The backends of IVON's lines: plain torch or the C kernels, by the same calls `draw`, `exchange` and `update`.
 
 A chunk is a list of weights of one group, device and dtype. Torch packs their tensors into vectors, computes, and
 unpacks the results. The kernels need one pass over memory.
@@ -21,7 +21,7 @@ from bayesmooth.optim.samples import Weight
 from bayesmooth.randomness import _kernels, in_parts, torch_normal
 
 CHUNK_ON_CPU = 1 << 16  # elements of small tensors that are packed together: they stay in the cache
-CHUNK = 1 << 24  # elsewhere, where the number of calls is what counts
+CHUNK = 1 << 24  # elsewhere: there the number of calls counts
 
 flatten = torch._C._nn.flatten_dense_tensors
 unflatten = torch._C._nn.unflatten_dense_tensors
@@ -77,7 +77,7 @@ class Torch:
                 grads = [grad.to(w.hess.dtype) * scale for grad, w in zip(grads, chunk, strict=True)]
             columns = [grads, [w.sample for w in chunk]]
         state = [[w.momentum for w in chunk], [w.hess for w in chunk]]
-        new = [w.local if w.wide is None else w.wide for w in chunk]  # where θ may be still
+        new = [w.local if w.wide is None else w.wide for w in chunk]  # θ may be there still
         compute(partial(line, **numbers), [[w.mean for w in chunk], *state, *columns], [new, *state])
         for w in chunk:
             w.held = False
@@ -173,7 +173,7 @@ def run_kernel(name: str, jobs: list[Job], constants: Constants, seed: int = 0, 
 
 
 def choose_backend(w: Weight, *lines: Line) -> Torch:
-    """Who computes a weight's sample and update, by the lines `sample`, `product` and `update`."""
+    """The backend of a weight's sample and update, by the lines `sample`, `product` and `update`."""
     fused, device = w.group["fused"], w.local.device
     form = w.local.shape, w.local.stride(), torch.float32, torch.device("cpu")
     tensors = w.local, w.momentum, w.hess, w.buffer
@@ -196,7 +196,7 @@ def make_backend(kind: type[Torch], *given: Any) -> Torch:
 
 
 def on_cpu(device: torch.device) -> bool:
-    """Whether memory is what a computation waits for, not the number of its calls."""
+    """Whether a computation waits for memory, and not for its calls."""
     return device.type == "cpu"
 
 

@@ -9,7 +9,7 @@
     7  σ ← 1/√(λ (h + δ))
 
 `sigma`, `sample` and `update` below are these lines, on tensors. `IVON.step` draws, lets the closure compute gradients,
-and updates. `samples.py` knows where m and θ are, `fused.py` computes the lines over many weights, and `reference.py`
+and updates. `samples.py` holds m and θ, `fused.py` computes the lines over many weights, and `reference.py`
 is the same algorithm as a plain loop.
 
 References: Shen et al., "Variational Learning is Effective for Large Deep Networks", ICML 2024;
@@ -48,7 +48,7 @@ def sample(m: Tensor, h: Tensor, e: Tensor, λ: float, δ: float) -> Tensor:
 
 
 def product(ĝ: Tensor, θ: Tensor, m: Tensor, squared: bool) -> Tensor:
-    """What line 2 averages over the samples of a step: ĝ·(θ − m), or ĝ² with hess_approx='gradsq'."""
+    """The product that line 2 averages over the samples of a step: ĝ·(θ − m), or ĝ² with hess_approx='gradsq'."""
     return ĝ * ĝ if squared else ĝ * (θ - m)
 
 
@@ -102,7 +102,7 @@ class IVON(CheckedOptimizer):
 
     Backward passes in one context add up; several contexts before a `step` are several samples, and are averaged.
     Gradients may be clipped, masked, unscaled or removed in the closure, or between the context and `step`; after
-    several samples `.grad` is their average, and what is done to it is done to each. `zero_grad()` keeps the samples so
+    several samples `.grad` is their average, and a change to it changes each. `zero_grad()` keeps the samples so
     far, unless they have a NaN or inf; an exception drops them. BatchNorm's running statistics are gathered under
     samples, which suits averaged predictions; for those at the mean `schedule` computes them anew at the end.
 
@@ -126,7 +126,7 @@ class IVON(CheckedOptimizer):
             network (`settings.py` has the formulas): σ = noise × size/√L for each of L matrices. 0.3 to 3. More of it
             resists wrong labels, and needs a larger lr. It replaces hess_init, rescale_lr and weight_decay.
         steps: of the run. `schedule` needs them, and β₂ follows from them.
-        seed, generator: where the noise comes from; by default torch's seed. The global generator is not touched.
+        seed, generator: the source of the noise; by default torch's seed. The global generator is not touched.
         fused: None chooses: the C kernels for float32 on the CPU, plain torch elsewhere. True: the kernels or an error.
             False: plain torch.
     """
@@ -205,7 +205,7 @@ class IVON(CheckedOptimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update mean and variance from the samples since the last step; a closure is called at new ones.
 
-        Returns the mean of what the closure returned, of a tuple, dict or the like the last one; parameters without a
+        Returns the mean of the results of the closure, of a tuple, dict or the like the last one; parameters without a
         gradient stay at their mean.
         """
         samples = self._samples
@@ -349,7 +349,7 @@ class IVON(CheckedOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """No gradients; samples whose gradients would be lost are kept for the average first, if they are finite.
 
-        `.grad` is None afterwards, whatever `set_to_none` says: zeros could not be told from gradients at the mean.
+        `.grad` is None afterwards, also with `set_to_none=False`: zeros could not be told from gradients at the mean.
         """
         if self._samples.place is Place.PENDING:
             self._samples.keep_finite()
@@ -360,7 +360,7 @@ class IVON(CheckedOptimizer):
     # ---- around training ----
 
     def schedule(self, model: nn.Module | None = None, batches: Any = None, warmup: float = 0.05) -> RunSchedule:
-        """What every run needs: call its `step()` after each of the `steps` that the constructor was given.
+        """The schedule that a run needs: call its `step()` after each of the `steps` that the constructor was given.
 
         lr falls to zero on a cosine, after rising over the share `warmup`. After the last step BatchNorm's statistics
         in `model` are computed anew at the mean of the weights, from `batches`, the training loader.
@@ -380,13 +380,13 @@ class IVON(CheckedOptimizer):
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Any]:
-        """What to look at when training fails.
+        """Figures to look at when training fails.
 
         noise_to_weight, layers: σ over the weights, root mean squares, of all and of every matrix. 0.5 to 2 is usual;
             far above, noise drowns the signal.
         hess_moved: share of weights whose h is over 1 % from h₀. Near 0, lower beta2 or train longer.
-        hess_from_data: share of the mean of h that the data gave; the rest is what decay has left of h₀. Short runs
-            have a few per cent: there σ is a schedule, and its relative shape is what is learned.
+        hess_from_data: share of the mean of h that the data gave; the rest comes from h₀, after decay. Short runs
+            have a few per cent: there σ is a schedule, and only its relative shape is learned.
         std, steps: the root mean square of σ; updates so far.
         """
         self._samples.check_outside("diagnostics()")

@@ -44,7 +44,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class CheckedOptimizer(Optimizer):
-    """It refuses what it cannot train with, and keeps states in float32 at least."""
+    """It refuses settings and weights that it cannot train with, and keeps states in float32 at least."""
 
     alike: ClassVar[tuple[str, ...]] = ()  # settings that must be the same in all groups
 
@@ -144,7 +144,7 @@ def choose_seed(seed: int | None, generator: torch.Generator | None) -> int:
 
 
 def call_closure(closure: Callable[[], Any], params: list[Tensor]) -> Any:
-    """What the closure returned, as a value alone: it would keep the whole graph alive."""
+    """The closure's result without its graph, which it would keep alive."""
     with torch.enable_grad():
         loss = closure()
     if loss is not None and params and all(param.grad is None for param in params):
@@ -196,7 +196,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def locate_shard(tensor: Tensor) -> tuple[tuple[slice, ...], int | None]:
-    """Where the shard lies in the whole tensor: by dimension, and its first element's index, if it is one piece."""
+    """The place of the shard in the whole tensor: by dimension, and its first element's index, if it is one piece."""
     if not hasattr(tensor, "to_local"):
         return (), 0
     from torch.distributed.tensor import DTensor
@@ -218,7 +218,7 @@ def cut(tensor: Tensor, values: Tensor) -> Tensor:
 
 
 def noise_of(tensor: Tensor, like: Tensor, *, seed: int, stream: int, step: int, draw: int = 0) -> Tensor:
-    """What this rank's shard gets of the whole tensor's noise; `like` has the shard's shape."""
+    """The noise of this rank's shard, out of the whole tensor's; `like` has the shard's shape."""
     name = {"seed": seed, "stream": stream, "step": step, "draw": draw}
     offset = locate_shard(tensor)[1]
     if offset is not None and (like.shape == tensor.shape or comes_in_slices(like)):

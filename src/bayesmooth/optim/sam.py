@@ -17,7 +17,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.optim.params import CheckedOptimizer, call_closure, check_state, dense, measure_norms, shard
 
 EPS = 1e-12  # keeps ρ g/‖g‖ at zero where g is
-COMPILED_HOOK = r"Using `torch.compile\(module\)` when there are global hooks"  # a warning of what is wanted here
+COMPILED_HOOK = r"Using `torch.compile\(module\)` when there are global hooks"  # warns of a hook that is wanted here
 
 
 class SAM(CheckedOptimizer):
@@ -26,8 +26,8 @@ class SAM(CheckedOptimizer):
     $$ g = ∇L(w), \qquad ŵ = w + ρ\,g / (‖g‖₂ + 10^{-12}), \qquad w ← \text{base}(w, ∇L(ŵ)) $$
 
     with one norm over all parameters, and both gradients on the same batch. `step(closure)` calls
-    the closure twice, and returns the first loss, the one at w. Buffers (BatchNorm's running statistics, what a
-    loss has collected) are those of the first pass. ρ=0 is the base optimizer, with one call per step.
+    the closure twice, and returns the first loss, the one at w. Buffers (BatchNorm's running statistics, sums
+    that a loss has collected) are those of the first pass. ρ=0 is the base optimizer, with one call per step.
     Weight decay is the base optimizer's.
 
     >>> w = torch.nn.Parameter(torch.ones(2))
@@ -44,7 +44,7 @@ class SAM(CheckedOptimizer):
         params: parameters, named parameters or groups of them; a group may have its own `rho`.
         base_optimizer: the class of the optimizer that takes the step.
         rho: the radius ρ ≥ 0. The method's paper uses 0.05 (CIFAR-10) and 0.1 (CIFAR-100).
-        base_kwargs: what the base optimizer takes: `lr`, `momentum`, `weight_decay`, …
+        base_kwargs: arguments of the base optimizer: `lr`, `momentum`, `weight_decay`, …
 
     References:
         Foret, Kleiner, Mobahi, Neyshabur, *Sharpness-Aware Minimization*, ICLR 2021.
@@ -134,7 +134,7 @@ def refuse_gradients(optimizer: Optimizer) -> None:
 
 @contextmanager
 def weights_kept(params: list[Tensor]) -> Iterator[None]:
-    """Whatever happens to the values inside, afterwards they are what they were, bit for bit, in the same memory."""
+    """The values may change inside; afterwards the old ones are back, bit for bit, in the same memory."""
     before = [shard(param.detach()).clone() for param in params]
     try:
         torch.clear_autocast_cache()
@@ -151,7 +151,7 @@ def buffers_kept() -> Iterator[None]:
     """Forward passes inside leave the buffers of every module in training mode as they were.
 
     BatchNorm's running mean, variance and count; the labels that an online loss collects. Needs no reference to model
-    or loss: whichever module is called first is asked for its parts. So it sees `torch.compile(model)`
+    or loss: the first module that is called is asked for its parts. So it sees `torch.compile(model)`
     too, whose inner layers are traced away.
     """
     met: set[nn.Module] = set()

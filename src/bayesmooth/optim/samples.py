@@ -1,9 +1,9 @@
-"""Where the weights are, at their mean or at a sample, and the way of a sample's gradients to the step.
+"""The place of the weights, at their mean or at a sample, and the way of a sample's gradients to the step.
 
 When a training context ends, mean and sample are exchanged: the caller sees the mean, and the update still finds the
 sample. So the state is three tensors of the parameter's size (buffer, momentum, Hessian). The gradient of one sample
 stays in `.grad`. Several samples are summed, and `.grad` is their average. Either way the caller may clip, mask,
-unscale or remove it before the step; what is done to an average is done to each sample in it.
+unscale or remove it before the step; a change to an average changes each sample in it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,12 +20,12 @@ from bayesmooth.optim.params import dense, find_param_name, locate_shard, shard,
 
 
 class Place(Enum):
-    """Where a sample is. It goes from MEAN to TRAINING to PENDING, and from there to another one or to the step."""
+    """The place of a sample. It goes from MEAN to TRAINING to PENDING, and from there to another one or to the step."""
 
     MEAN = auto()  # the parameters hold the mean, and no sample has gradients in `.grad`
     TRAINING = auto()  # in a training context: the parameters hold a sample
     PENDING = auto()  # after it: the sample waits, its gradients in `.grad`
-    EVALUATION = auto()  # in an evaluation context, which ends where it began
+    EVALUATION = auto()  # in an evaluation context, which ends with the place before it
 
 
 MEAN, TRAINING, PENDING, EVALUATION = Place
@@ -51,7 +51,7 @@ class Weight:
     stream: int  # position among all parameters: names the noise
     sharded: bool  # the parameter is a DTensor
     offset: int | None  # of the shard in the whole tensor; None where it is not one piece of it
-    backend: Any = None  # who computes its sample and update
+    backend: Any = None  # computes its sample and update
     held: bool = False  # the parameter holds a sample
     before: tuple[Tensor, int] | None = None  # gradient from before the sample, and its version
     pending: Tensor | None = None  # gradient of a single sample
@@ -59,14 +59,14 @@ class Weight:
 
     @property
     def mean(self) -> Tensor:
-        """Where m is."""
+        """The tensor that holds m."""
         if self.wide is not None:
             return self.wide
         return self.buffer if self.held else self.local
 
     @property
     def sample(self) -> Tensor:
-        """Where θ is, of a draw."""
+        """The tensor that holds θ of a draw."""
         return self.local if self.held and self.wide is None else self.buffer
 
     @property
@@ -114,7 +114,7 @@ class Weight:
         shard(self.param.grad).copy_(self.average(count))
 
     def take_average(self, count: int) -> None:
-        """Into the sums what the caller has done to the average since; GradScaler does it without a new version."""
+        """The caller's changes to the average into the sums; GradScaler makes them without a new version."""
         assert self.sums is not None
         if (grad := self.param.grad) is None:
             return

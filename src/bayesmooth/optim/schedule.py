@@ -1,7 +1,7 @@
-"""Learning-rate schedules: the factor on the initial rate as a pure function of progress; and what a run warns of.
+"""Learning-rate schedules: the factor on the initial rate as a pure function of progress; and the warnings of a run.
 
 Progress runs from 0 (before the first step) to 1 (after the last one), so a schedule does not know
-how long an epoch is, and a resumed run finds its rate by looking at the step it is on.
+the length of an epoch, and a resumed run finds its rate by looking at the step it is on.
 """
 
 import math
@@ -110,7 +110,7 @@ class RunSchedule(LambdaLR):
             warn_if_nothing_is_learned(float(torch.cat(right).double().mean()), torch.cat(seen))
 
     def state_dict(self) -> dict[str, Any]:
-        """Without what belongs to this process."""
+        """Without the model and the batches, which belong to this process."""
         own = ("model", "batches")
         return {key: value for key, value in super().state_dict().items() if key not in own}
 
@@ -132,7 +132,7 @@ def warn_if_nothing_is_learned(accuracy: float, labels: Tensor, advice: str = ""
 
 
 def warn_if_rate_stays(optimizer: Any) -> None:
-    """After the last step: a rate that never fell leaves the mean where the noise of the last steps put it."""
+    """Warn after the last step: a rate that never fell leaves the noise of the last steps in the mean."""
     group = optimizer.param_groups[0]
     first, last = float(group.get("initial_lr", optimizer.defaults["lr"])), float(group["lr"])
     if optimizer.steps >= LONG and 0 < first == last:

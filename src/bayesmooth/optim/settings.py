@@ -1,4 +1,4 @@
-"""What IVON measures: the size of each tensor, to which noise and step are relative, and what has become of σ and h.
+"""IVON's measurements: the size of each tensor, to which noise and step are relative, and the state of σ and h.
 
 With `noise=c`, alg:ivon has one h₀ and one rate per tensor. L matrices whose weights have root mean square s_l get
 
@@ -49,7 +49,7 @@ def choose_beta2(steps: int | None) -> float:
 
 
 def count_examples(batches: Any) -> int:
-    """How many examples a loader, or a list of batches, gives in an epoch."""
+    """The number of examples that a loader, or a list of batches, gives in an epoch."""
     if isinstance(batches, Iterator) or not hasattr(batches, "__len__") or not len(batches):
         raise InputError(
             f"batches: a {type(batches).__name__} without a length, or empty; give a loader or a list of batches"
@@ -89,7 +89,7 @@ def follow_sizes(weights: list[Weight]) -> None:
 
 
 def _least_size(w: Weight) -> float:
-    """What stands for a tensor's size where its root mean square says little."""
+    """The least size of a tensor, for one whose root mean square says little."""
     if not is_matrix(w.param):
         return VECTOR
     if not w.state["zeros"]:
@@ -125,7 +125,7 @@ def describe_weights(stds: dict[Weight, Tensor]) -> dict[str, Any]:
         h0, β2 = w.state.get("level", w.group["hess_init"]), w.group["beta2"]
         size += w.local.numel()
         moved += int(((w.hess - h0).abs() > 0.01 * h0).sum())
-        # Line 4 with ĥ = 0: what decay leaves of h₀, whatever the data.
+        # Line 4 with ĥ = 0: the part of h₀ that decay leaves, with any data.
         left += w.local.numel() * h0 * (β2 + (1 - β2) ** 2 / 2) ** w.state["step"]
         if is_matrix(w.local) and bool(w.local.any()):
             layers[find_param_name(w.param, w.group, w.stream)] = _rms(std) / _rms(w.mean)

@@ -1,6 +1,6 @@
 """Fit a generalised linear model: its mode, or the Gaussian over its parameters, and use it.
 
-Each step of the solver goes where the paper's goes (eq:newton, eq:von with ρ = 1), except that steps that would climb
+Each step of the solver is the paper's (eq:newton, eq:von with ρ = 1), except that steps that would climb
 are halved, and that the mean moves by the direction of the whole Hessian where Σ ignores the coupling of the
 parameters: it reaches the fixed point of eq:von in fewer steps.
 """
@@ -26,7 +26,7 @@ SUM_TOLERANCE = 1e-3  # of the sum of a soft label
 HALVINGS = 30
 SLACK = 1e-6  # of the negative ELBO: so far the averages of it and of its gradient may disagree
 WIDEST = 30.0  # standard deviation of a typical logit that only separable labels reach
-PRIOR_RANGE = 1e8  # how far δ may go from where its search starts, either way
+PRIOR_RANGE = 1e8  # the largest factor between δ and the start of its search
 LONGEST = 0.8  # ρ of VON: with 1 the variances swing
 CG_TOLERANCE = 0.1
 CG_STEPS = 200
@@ -34,14 +34,14 @@ CG_STEPS = 200
 
 @dataclass(frozen=True)
 class GLMFit:
-    """A fitted model: N(mean, covariance) over the parameters, and how the fit went.
+    """A fitted model: N(mean, covariance) over the parameters, and the record of the fit.
 
     With a bias the last row of the mean is the bias. For scalar families (all but categorical) the
     class axis is dropped everywhere.
     """
 
     link: Link
-    theta: Tensor  # (D, C), whatever the family
+    theta: Tensor  # (D, C) in every family
     posterior: Covariance
     bias: bool
     prior_precision: float
@@ -223,7 +223,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Solver:
-    """How to go and when to stop: `tol` in posterior standard deviations, `draws` (0: exact expectations)."""
+    """The settings of the descent: `tol` in posterior standard deviations, `draws` (0: exact expectations)."""
 
     structure: type[Covariance]
     learn: bool  # Σ, not only θ
@@ -255,7 +255,7 @@ class Solver:
 
         Until an iteration moves the mean by less than `tol` posterior standard deviations (rms), the variances of the
         logits by less than `tol` of themselves (rms), and log δ is right to `tol`. Returns the last point, the number
-        of iterations, and why it did not converge (empty if it did).
+        of iterations, and the reason for not converging (empty if it did).
         """
         first, step, rho, iteration = point.problem.prior, inf, 1.0, 0
         missing, pace, astray, width = 0.0, 1.0, False, 0.0
@@ -314,7 +314,7 @@ class Solver:
 
 
 def improve_prior(point: Point, hessian: Covariance, pace: float) -> tuple[Point, Covariance, float]:
-    """Both under a δ nearer to MacKay's γ/‖θ‖², and how far log δ was off.
+    """Both under a δ nearer to MacKay's γ/‖θ‖², and the error of the old log δ.
 
     The data determine γ = P − δ tr Σ of the P parameters.
     """

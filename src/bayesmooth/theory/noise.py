@@ -1,4 +1,4 @@
-"""Label noise ε: what must be added to a label so that the plain loss gives the same gradient.
+"""Label noise ε: the term to add to a label so that the plain loss gives the same gradient.
 
 Three quantities go by that name, and they have three functions here, all signed, for f ~ N(mean, cov):
 
