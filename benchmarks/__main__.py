@@ -5,7 +5,7 @@ from importlib import import_module
 
 import torch
 
-# name → (what is compared, how long it takes on one core; ~ is an estimate); in the order in which they run
+# name → (the comparison, its time on one core; ~ is an estimate); in the order in which they run
 BENCHMARKS: dict[str, tuple[str, str]] = {
     "optim": ("speed and memory: IVON against AdamW, SGD and the public package; label noise", "~7 min"),
     "audit_speed": ("speed: the audit against cleanlab, and a million rows", "~17 min"),

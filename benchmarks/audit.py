@@ -1,11 +1,11 @@
-"""How well the audit finds wrong labels, beside its peers at their best, all on the same embeddings in one run.
+"""The wrong labels that the audit finds, beside those of its peers at their best, on the same embeddings in one run.
 
     python -m benchmarks audit                                                digits, noise made here
     BAYESMOOTH_DATA=… BAYESMOOTH_AUDIT_DATA=… python -m benchmarks audit      also MNIST, and files with real errors
 
 BAYESMOOTH_AUDIT_DATA names a folder of .npz files with `embeddings`, `clean_labels` and the given `labels` (or several
 columns of given labels under names of their own). One JSON line per data set and method goes to results/audit.jsonl
-(BAYESMOOTH_OUT names another folder). What the file holds already is not measured again: remove it to begin anew.
+(BAYESMOOTH_OUT names another folder). Rows that the file holds are not measured again: remove it to begin anew.
 docs/make_tables.py makes the tables of the pages from it.
 
 Cleanlab's classifier is the one with the least cross-validated log loss on the given labels (`competitors.candidates`).
@@ -33,21 +33,21 @@ from benchmarks.competitors import PEERS, Found, choose_classifier, confident_le
 from benchmarks.harness import Row, real_data, results_path, run_missing, time_cpu
 from docs.make_tables import CLEAN, MADE, OURS, REAL, average_figures, compare_methods, format_table
 
-MADE_FILES = {"banking_similar"}  # whose errors nobody made by mistake
+MADE_FILES = {"banking_similar"}  # their errors are made on purpose
 NOT_LABELS = {"embeddings", "clean_labels", "votes", "test_embeddings", "test_labels"}
 MOST_ROWS, PIXEL_ROWS = 5_000, 2_500  # the first of every file
 Method = Callable[[Source], Found]
 
 
 class Case(NamedTuple):
-    """A data set of the benchmark, and where its errors come from."""
+    """A data set of the benchmark, and the origin of its errors."""
 
     kind: str
     examples: Source
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Those whose data are at hand: real errors first, then made ones, then sets without any."""
+    """The cases whose data are at hand: real errors first, then made ones, then sets without any."""
     files = [] if quick else sorted(real_data(), key=lambda path: path.stem in MADE_FILES)
     for path in files:
         yield from read_cases(path)
@@ -156,13 +156,13 @@ METHODS: dict[str, Method] = {OURS: ours, "cleanlab, tuned": tuned, "cleanlab on
 
 
 def errors(examples: Source) -> Tensor:
-    """Which labels are wrong."""
+    """True (N,) for the wrong labels."""
     assert examples.clean is not None
     return examples.labels.numbers != examples.clean
 
 
 def measure(case: Case, name: str, method: Method) -> Iterator[Row]:
-    """Time a method and compare what it found with the errors."""
+    """Time a method and compare its findings with the errors."""
     examples, wrong, count = case.examples, errors(case.examples), int(errors(case.examples).sum())
     ranking, cpu = time_cpu(partial(method, examples))
     row: Row = {
@@ -196,7 +196,7 @@ def precision_at_k(scores: Tensor, wrong: Tensor, k: int) -> float:
 
 
 def run(cases: Iterable[Case], path: Path, methods: Mapping[str, Method]) -> list[Row]:
-    """All rows of the file, after measuring what it did not have: one row per data set and method."""
+    """All rows of the file, after measuring the missing ones: one row per data set and method."""
     todo = {
         (case.examples.name, name): partial(measure, case, name, method)
         for case in cases
@@ -206,7 +206,7 @@ def run(cases: Iterable[Case], path: Path, methods: Mapping[str, Method]) -> lis
 
 
 def main(quick: bool = False) -> None:
-    """Measure what is missing and print the tables."""
+    """Measure the missing rows and print the tables."""
     warnings.simplefilter("ignore")  # of the peers, about iterations and small classes
     records = pd.DataFrame(run(cases(quick), results_path("audit"), METHODS))
     for kind in records["kind"].unique():

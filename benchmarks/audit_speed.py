@@ -58,13 +58,13 @@ def copy_noisily(rows: Any, index: Any, seed: int) -> Any:
 
 
 def recall(flagged: Any, planted: Any) -> str:
-    """How many of the planted were flagged, and how many others."""
+    """The share of the planted that is flagged, and the number of others, in words."""
     others = int(flagged.sum()) - int(flagged[planted].sum())
     return f"{100 * flagged[planted].mean():.1f} % of {len(planted):,} found, and {others:,} others"
 
 
 def audit_million(quick: bool) -> None:
-    """Plant near duplicates, outliers and leaks, audit, count what was found."""
+    """Plant near duplicates, outliers and leaks, audit, and count the hits."""
     count, other_count = (110_000, 5_000) if quick else (1_000_000, 100_000)
     copies, strange, leaked = count // 200, count // 1000, other_count // 50
     with tempfile.TemporaryDirectory() as folder:

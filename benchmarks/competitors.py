@@ -1,6 +1,6 @@
-"""What others do with the same embeddings and the same given labels, each at its best honest configuration.
+"""Other methods on the same embeddings and the same given labels, each at its best honest configuration.
 
-A method gives a score for every label (higher = more likely wrong) and which labels it would report by default.
+A method gives a score for every label (higher = more likely wrong) and the labels that it would report by default.
 """
 
 import warnings
@@ -38,7 +38,7 @@ NEAR = 1.05  # times the least log loss on the first fold up to which a classifi
 
 @dataclass(frozen=True)
 class Found:
-    """A score per label, which labels are reported by default, and facts to keep."""
+    """A score per label, the labels that are reported by default, and facts to keep."""
 
     scores: Tensor
     flagged: Tensor
@@ -94,7 +94,7 @@ def datalab(examples: Source) -> Found:
     """Cleanlab's front door, given the embeddings alone."""
     lab = Datalab({"label": examples.labels.numbers.numpy()}, label_name="label", verbosity=0)
     with warnings.catch_warnings():
-        # It calls what pandas will remove, and gives up on a warning.
+        # It calls functions that pandas will remove, and gives up on a warning.
         warnings.simplefilter("ignore")
         lab.find_issues(features=rows_of(examples).numpy(), issue_types={"label": {}})
     issues = lab.get_issues("label")
@@ -139,7 +139,7 @@ def distance_ratio(examples: Source) -> Found:
 
 
 def simifeat(examples: Source) -> Found:
-    """SimiFeat-R (Zhu et al., arXiv 2110.06283): votes of 10 neighbours, cut where the transition matrix says.
+    """SimiFeat-R (Zhu et al., arXiv 2110.06283): votes of 10 neighbours, cut by the transition matrix.
 
     The score of a label is the cosine between it and its neighbours' votes. Of the labels of class j the worst share
     P(Y ≠ j | Ỹ = j) = 1 − T_jj p_j / P(Ỹ = j) are reported, with T and p by consensus of two neighbours.
@@ -158,7 +158,7 @@ def simifeat(examples: Source) -> Found:
 
 
 def consensus(examples: Source, steps: int = 300) -> tuple[Tensor, Tensor]:
-    """T and p of the true classes, from how often an example and its two nearest share labels (HOC, arXiv 2102.05291).
+    """T and p of the true classes, from the labels that an example and its two nearest share (HOC, arXiv 2102.05291).
 
     If the three have one true class, P(ỹ₁, ỹ₂, ỹ₃) = Σ_k p_k T_ka T_kb T_kc; T and p are fitted to the frequencies of
     one, two and three labels by Adam, from a diagonal start.

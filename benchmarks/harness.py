@@ -1,4 +1,4 @@
-"""What the benchmarks share: where data and results lie, and rows that are not measured twice."""
+"""Tools of the benchmarks: the places of data and results, and rows that are not measured twice."""
 
 import json
 import os
@@ -15,14 +15,14 @@ Row = dict[str, Any]
 
 
 def time_cpu(job: Callable[[], T]) -> tuple[T, float]:
-    """What the job returns, and its seconds of processor time."""
+    """The result of the job, and its seconds of processor time."""
     start = process_time()
     result = job()
     return result, process_time() - start
 
 
 def results_path(name: str) -> Path:
-    """Where the rows of a benchmark are kept: in results/, or in the folder that BAYESMOOTH_OUT names."""
+    """The file of the rows of a benchmark: in results/, or in the folder that BAYESMOOTH_OUT names."""
     return Path(os.environ.get("BAYESMOOTH_OUT", "results")) / f"{name}.jsonl"
 
 
@@ -37,7 +37,7 @@ def run_missing(
 ) -> list[Row]:
     """All rows of a file of JSON lines, after running the jobs whose values of `keys` no row has yet.
 
-    A row is written as soon as it is there, with five digits, so that a run that was stopped goes on where it was.
+    A row is written as soon as it is there, with five digits, so that a run that was stopped goes on from there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     done = {tuple(row[key] for key in keys) for row in records(path)}

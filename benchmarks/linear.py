@@ -4,7 +4,7 @@
 
 The cells of the test pool of `training_tasks.py` that are rows of numbers, each data set and kind of labels once. Both
 learn all given labels, and choose the strength of their prior by five folds; ours also chooses whether to leave out
-what the audit contradicts. One line per cell, seed and method goes to results/linear.jsonl.
+the labels that the audit contradicts. One line per cell, seed and method goes to results/linear.jsonl.
 """
 
 import warnings
@@ -58,7 +58,7 @@ def measure(cell: str, seed: int, method: str) -> Iterator[Row]:
 
 
 def main(quick: bool = False) -> None:
-    """Run what is missing, and print the table."""
+    """Run the missing jobs, and print the table."""
     cells, seeds = (list(CELLS)[:1], range(1)) if quick else (list(CELLS), range(2))
     jobs = {key: partial(measure, *key) for key in product(cells, seeds, METHODS)}
     rows = run_missing(results_path("linear"), ("cell", "seed", "method"), jobs, "linear models")

@@ -50,7 +50,7 @@ def compare_seconds(title: str, jobs: Jobs, repeats: int) -> None:
     print_ratios(title, {name: each / first for name, each in seconds.items()})
 
 
-# ---- what is timed ----
+# ---- the timed jobs ----
 
 
 def parameters(shapes: list[torch.Size]) -> list[nn.Parameter]:
@@ -132,7 +132,7 @@ def print_memory() -> None:
 
 def print_peak(name: str) -> None:
     """Print the growth of the peak over four steps at 40M weights."""
-    STEPS[name](parameters([torch.Size([1000])]))()  # what loads once is not the step's
+    STEPS[name](parameters([torch.Size([1000])]))()  # one-time loading is not measured
     params = parameters([torch.Size([1_000_000])] * 40)  # the baseline: weights and gradients
     before = read_peak()
     job = STEPS[name](params)

@@ -1,13 +1,13 @@
-"""What a review of a few labels is worth: the error rate that it tells, and the ranking that it teaches.
+"""The worth of a review of a few labels: the error rate that it tells, and the ranking that it teaches.
 
     BAYESMOOTH_AUDIT_DATA=… python -m benchmarks review
 
 For each data set with known errors, somebody who knows the truth reviews a queue of 50, 100 and 200 labels. The numbers
-that the package learned from data sets are learned here from all other files. Rows of `results/review.jsonl`: how often
-the interval covers the true share in 1,000 reviews and how wide it is, beside that of as many labels drawn plainly;
+that the package learned from data sets are learned here from all other files. Rows of `results/review.jsonl`: the
+coverage of the true share by the interval in 1,000 reviews, and its width beside that of as many labels drawn plainly;
 average precision on the labels that were not reviewed, as ranked before and after `REVIEWS` reviews; errors found from
 the top by each ranking (cleanlab's is of our probabilities), one of them learned anew after every tenth decision; and
-how often labels of a told chance are wrong.
+the share of wrong labels by their told chance.
 """
 
 import warnings
@@ -28,14 +28,14 @@ from benchmarks.competitors import confident_learning
 from benchmarks.harness import Row, real_data, results_path, run_missing
 
 BUDGETS = (50, 100, 200)
-COVERED, ELSEWHERE, REVIEWS = 1000, 200, 10  # simulated reviews: of the interval, in other cases, of what they teach
+COVERED, ELSEWHERE, REVIEWS = 1000, 200, 10  # simulated reviews: of the interval, in other cases, of learning
 FEW = (0.01, 0.02, 0.05)  # shares of wrong labels, where the others are made right
 TEN = 10  # decisions between two looks
 BINS = 5  # of the chance, each as wide
 
 
 class Case(NamedTuple):
-    """An audited data set: where it lies, what a review sees, which labels are wrong, and rankings of them."""
+    """An audited data set: its file, the traits that a review sees, the wrong labels, and rankings of them."""
 
     name: str
     file: str
@@ -85,7 +85,7 @@ def judge(review: Review, wrong: Any, looked: int | None = None) -> Review:
 
 
 def measure_rate(traits: Traits, wrong: Any, budget: int, times: int) -> Row:
-    """How often the interval covers the true share, and its width beside that of a plain sample."""
+    """The interval's coverage of the true share, and its width beside that of a plain sample."""
     reviews = [judge(design(traits, budget, seed), wrong) for seed in range(times)]
     rates, true = [each.rate() for each in reviews], float(wrong.mean())
     return {
@@ -96,7 +96,7 @@ def measure_rate(traits: Traits, wrong: Any, budget: int, times: int) -> Row:
 
 
 def measure_elsewhere(traits: Traits, wrong: Any, budget: int, times: int) -> Row:
-    """How often it covers where few labels are wrong, in the largest class, and at all looks of one who looks often."""
+    """Its coverage where few labels are wrong, in the largest class, and at all of many looks."""
     queues, true, rare = [design(traits, budget, seed) for seed in range(times)], float(wrong.mean()), []
     for share in FEW:
         few = wrong & (np.random.default_rng(0).random(len(wrong)) < share / max(true, share))
@@ -123,7 +123,7 @@ def plain_width(count: int, wrong: int, budget: int) -> float:
 
 
 def measure_learning(case: Case, budget: int, times: int) -> Row:
-    """What rankings find, before the review and taught by it, among the labels that were not reviewed."""
+    """The errors that rankings find, before the review and taught by it, among the labels that were not reviewed."""
     wrong, told, true, figures = case.wrong, [], [], []
     for seed in range(times):
         review = judge(design(case.traits, budget, seed), wrong)
@@ -151,7 +151,7 @@ def look_from_top(case: Case, budget: int) -> list[int]:
 
 
 def _reliability(chance: Any, wrong: Any) -> list[list[float]]:
-    """Per bin of the chance: how many labels, their mean chance, and the share that is wrong."""
+    """Per bin of the chance: the number of labels, their mean chance, and the share that is wrong."""
     table = pd.DataFrame({"bin": np.minimum(chance * BINS, BINS - 1).astype(int), "chance": chance, "wrong": wrong})
     means = table.groupby("bin").agg(count=("wrong", "size"), chance=("chance", "mean"), wrong=("wrong", "mean"))
     return [*means.reindex(range(BINS), fill_value=0).to_numpy().tolist()]
@@ -174,7 +174,7 @@ def measure(case: Case, quick: bool) -> Iterator[Row]:
 
 
 def main(quick: bool = False) -> None:
-    """Measure what is missing and print the means."""
+    """Measure the missing rows and print the means."""
     warnings.simplefilter("ignore")  # of the peers, about iterations and small classes
     jobs = {(case.name,): partial(measure, case, quick) for case in read_sets()}
     rows = run_missing(results_path("review"), ("data",), jobs, "data sets")

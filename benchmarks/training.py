@@ -9,8 +9,8 @@ apart, as wide as the winners on the development pool.
 
 `training_tasks.py` has the cells: a development pool, which may choose constants, and a test pool, which may not.
 BAYESMOOTH_POOL=development runs the former, BAYESMOOTH_METHODS="fit AdamW" some methods, BAYESMOOTH_SEEDS=1 one seed.
-One line per cell, seed and method goes to results/training-POOL.jsonl (BAYESMOOTH_OUT names another folder); what is
-there is not run again.
+One line per cell, seed and method goes to results/training-POOL.jsonl (BAYESMOOTH_OUT names another folder). Lines
+that the file holds are not measured again.
 """
 
 import os
@@ -124,7 +124,7 @@ def halve(cell: Cell, seed: int, method: str) -> Iterator[Row]:
 
 
 def learn_everything(cell: Cell, seed: int, chosen: Trial, model: nn.Module) -> None:
-    """Train the chosen setting with the held-out labels, too, to where it was best without them."""
+    """Train the chosen setting with the held-out labels, too, up to the part that was best without them."""
     data, looks = problem(cell, seed), chosen.load()["looks"]
     loader, held = Batches(data.inputs, data.labels, cell.batch), [(data.inputs, data.labels)]
     steps = round(cell.epochs * len(loader))
@@ -136,7 +136,7 @@ def learn_everything(cell: Cell, seed: int, chosen: Trial, model: nn.Module) -> 
 
 
 def main(quick: bool = False) -> None:
-    """Run what is missing, and print the tables."""
+    """Run the missing jobs, and print the tables."""
     pool = os.environ.get("BAYESMOOTH_POOL", "test")
     cells = POOLS[pool][:3] if quick else POOLS[pool]
     methods = os.environ.get("BAYESMOOTH_METHODS", " ".join(GRIDS)).split()

@@ -1,4 +1,4 @@
-"""The networks of `python -m benchmarks training`, and what they see of pictures, texts and numbers."""
+"""The networks of `python -m benchmarks training`, and their inputs from pictures, texts and numbers."""
 
 import math
 import re
@@ -20,7 +20,7 @@ KNOWN = VOCABULARY + 2  # with 0 and 1
 BELOW, TOKENS, RANK = 4, 20, 8  # MiniLM's frozen layers; tokens of a text; of the adapters
 
 
-# ---- what networks see ----
+# ---- inputs of networks ----
 
 
 def _numbers(inputs: Any, train: Any, index: Any) -> Tensor:
@@ -48,7 +48,7 @@ def _words(inputs: Any, train: Any, index: Any) -> Tensor:
 
 @torch.no_grad()
 def _hidden(inputs: Any, train: Any, index: Any) -> Tensor:
-    """What MiniLM's lower layers make of the texts, and, as one more number, which tokens are there."""
+    """The outputs of MiniLM's lower layers for the texts, and, as one more number, the mask of their tokens."""
     minilm, tokenizer = _minilm()
     texts = [inputs[i] for i in index]
     tokens = tokenizer(texts, truncation=True, max_length=TOKENS, padding="max_length", return_tensors="pt")
@@ -166,7 +166,7 @@ def _convolutions(classes: int, shape: tuple[int, ...], norm: Any) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(side), nn.Flatten(), head)
 
 
-# name → (what it sees, what makes it of classes, the shape of an input and a seed that is the global one, too)
+# name → (its inputs, its builder from classes, the shape of an input and a seed that is the global one, too)
 NETWORKS: dict[str, tuple[Any, Callable[[int, tuple[int, ...], int], nn.Module]]] = {
     "head": (_numbers, lambda k, shape, seed: mlp(k, input_shape=shape, hidden=(), seed=seed)),
     "mlp": (_numbers, lambda k, shape, seed: mlp(k, input_shape=shape, seed=seed)),

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks training` trains: data, networks, labels, and the two pools of cells.
+"""The tasks of `python -m benchmarks training`: data, networks, labels, and the two pools of cells.
 
 BAYESMOOTH_DATA has the pictures (MNIST, Fashion-MNIST, CIFAR), BAYESMOOTH_TEXTS the unpacked texts (`noisyag-news`,
 `african-newsclass`, `hate-speech`, `banking77`), BAYESMOOTH_AUDIT_DATA the embeddings (.npz). MiniLM's weights come
