@@ -257,7 +257,7 @@ def batches(
         inputs = source.inputs[index]
         if augment is not None and seed is not None:
             inputs = augment.apply(inputs, generator(seed, AUGMENT, epoch, number))
-        yield index, source.as_float(inputs), source.labels[index]
+        yield index, source.as_float(inputs), source.labels.numbers[index]
 
 
 def read_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
