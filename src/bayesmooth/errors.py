@@ -18,16 +18,16 @@ class InputError(ValueError):
     """
 
 
-def did_you_mean(name: str, choices: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The end of an error about a name that does not exist: the nearest ones that do, or all of them.
 
     >>> did_you_mean("weight_deacy", ["lr", "weight_decay"]), did_you_mean("x", ["lr", "ess"])
     ("did you mean 'weight_decay'?", "there are 'ess', 'lr'")
     """
-    choices = sorted(choices)
-    if near := get_close_matches(name, choices):
+    names = sorted(names)
+    if near := get_close_matches(name, names):
         return f"did you mean {' or '.join(map(repr, near))}?"
-    return f"there are {', '.join(map(repr, choices)) or 'none'}"
+    return f"there are {', '.join(map(repr, names[:8])) or 'none'}" + f", … ({len(names)} in all)" * (len(names) > 8)
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:
