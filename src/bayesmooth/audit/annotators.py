@@ -64,12 +64,12 @@ class Consensus:
         (the mean over those who labelled enough of the same examples), w, and what they take for what, most often
         first."""
         votes, prior, kappas, k = self.votes, self.posterior.mean(0), compare_people(self.votes), len(names)
-        own = self.posterior[votes.example, votes.label].double()
+        probabilities = self.posterior[votes.example, votes.label].double()
         counts = torch.bincount(votes.annotator, minlength=len(votes.annotators))
-        shares = torch.bincount(votes.annotator, own, len(counts)) / counts.clamp_min(1)
+        shares = torch.bincount(votes.annotator, probabilities, len(counts)) / counts.clamp_min(1)
         records = []
         for a, (name, count) in enumerate(zip(votes.annotators, counts.tolist(), strict=True)):
-            share, known = float(shares[a]), kappas[a][~np.isnan(kappas[a])]
+            share, agreements = float(shares[a]), kappas[a][~np.isnan(kappas[a])]
             low, high = wilson(share, count) if count else (0.0, 1.0)
             off = self.matrices[a].clone().fill_diagonal_(0)
             order = (off * prior[:, None]).flatten().argsort(descending=True, stable=True)[: 2 * k].tolist()
@@ -81,7 +81,7 @@ class Consensus:
                     "quality": round(share, 4),
                     "low": round(low, 4),
                     "high": round(high, 4),
-                    "kappa": round(float(known.mean()), 4) if len(known) else None,
+                    "kappa": round(float(agreements.mean()), 4) if len(agreements) else None,
                     "weight": round(float(self.weights[a]), 4),
                     "confusions": "; ".join(
                         f"{true} as {label} {format_percent(p)}" for true, label, p in takes if p >= CONFUSED
@@ -112,41 +112,41 @@ class Consensus:
         return chosen
 
 
-def predict_consensus(source: Source, known: Mapping[int, int]) -> tuple[Predictions, Consensus, Source]:
+def predict_consensus(source: Source, classes: Mapping[int, int]) -> tuple[Predictions, Consensus, Source]:
     """Predictions of what most annotators said, the consensus that they come from, and the source with what most said
     as its labels, and with notes.
 
     The prediction learns from the majority first, then once more from the consensus. Both times every example is left
-    out: its prediction must not repeat its votes. `known` are classes that a review found, by position: examples by
-    which annotators are judged.
+    out: its prediction must not repeat its votes. `classes` are those that a review decided, by position: annotators
+    are judged by them.
     """
     votes = source.labels.count_votes()
-    made = predict_embedded(source, leave_out=True)
-    given = votes.majority(made.probabilities)
+    predictions = predict_embedded(source, leave_out=True)
+    given = votes.majority(predictions.probabilities)
     source = replace(source, labels=source.labels.renumber(given))
     people = f"{len(votes.label):,} votes of {len(votes.annotators):,} annotators"
     named = torch.zeros(len(votes.annotators), votes.classes, dtype=torch.bool, device="cpu")
     named[votes.annotator, votes.label] = True
     if bool((named.sum(1) <= 1).double().mean() > 0.5):  # rules: their confusions cannot be learned
-        z = votes.counts().double() + 0.5 * made.probabilities
+        z = votes.counts().double() + 0.5 * predictions.probabilities
         z /= z.sum(1, keepdim=True)
         ones = torch.ones(len(named), dtype=torch.float64, device="cpu")
         majority = Consensus(votes, z, _matrices(votes, z), 0.0, ones)
-        made = predict_embedded(source)
-        method = f"{people} who name one class each, so that their majority counts; {made.method}"
+        predictions = predict_embedded(source)
+        method = f"{people} who name one class each, so that their majority counts; {predictions.method}"
         rules = "most annotators only ever name one class, as rules do: their majority counts"
-        return replace(made, method=method), majority, source.note(Kind.LEARNED, rules)
-    consensus = agree(votes, made.probabilities, known, made.informative)
-    made = predict_embedded(replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True)
-    consensus = agree(votes, made.probabilities, known, made.informative)
+        return replace(predictions, method=method), majority, source.note(Kind.LEARNED, rules)
+    consensus = agree(votes, predictions.probabilities, classes, predictions.informative)
+    predictions = predict_embedded(replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True)
+    consensus = agree(votes, predictions.probabilities, classes, predictions.informative)
     z = consensus.posterior.float()
     anything = z.new_full((votes.classes, votes.classes), 1 / votes.classes)  # z has seen the votes
     predictions = replace(
-        made,
+        predictions,
         labels=given,
         probabilities=z,
-        method=f"{people}, with {made.method} as their prior",
-        facts={**made.facts, "trust_in_prediction": consensus.trust},
+        method=f"{people}, with {predictions.method} as their prior",
+        facts={**predictions.facts, "trust_in_prediction": consensus.trust},
         without_label=LeftOut.of(z, given, anything),
         transitions=None,
         mixed=None,
@@ -163,13 +163,13 @@ def predict_consensus(source: Source, known: Mapping[int, int]) -> tuple[Predict
     return predictions, consensus, source
 
 
-def agree(votes: Votes, prior: Tensor, known: Mapping[int, int] | None = None, informative: bool = True) -> Consensus:
-    """The consensus under the λ that makes the votes likeliest; `prior` is q (N, K), blind to the votes, which is
-    another voter if it is `informative`. Of examples that are `known` the class is certain."""
+def agree(votes: Votes, prior: Tensor, classes: Mapping[int, int] | None = None, informative: bool = True) -> Consensus:
+    """The consensus under the λ that makes the votes likeliest. `prior` is q (N, K), blind to the votes, and another
+    voter if it is `informative`. Of the examples in `classes`, by position, the class is certain."""
     weights = weigh(votes, prior.argmax(1) if informative else None)
     sure = prior.new_zeros(len(prior), prior.shape[1], dtype=torch.float64)
-    if known:
-        sure[list(known), list(known.values())] = 1
+    if classes:
+        sure[list(classes), list(classes.values())] = 1
 
     def fit(trust: float, z: Tensor) -> tuple[float, Tensor, Tensor]:
         """The log-likelihood of the votes per example, z and C, by EM from this z."""
@@ -187,8 +187,8 @@ def agree(votes: Votes, prior: Tensor, known: Mapping[int, int] | None = None, i
         return float(likelihood.mean()), z, matrices
 
     z = prior.double().clone()
-    each = weights[votes.annotator].to(z)
-    z.view(-1).index_add_(0, votes.example * votes.classes + votes.label, each)
+    vote_weights = weights[votes.annotator].to(z)
+    z.view(-1).index_add_(0, votes.example * votes.classes + votes.label, vote_weights)
     at = TRUSTS.index(1.0)
     best = fit(TRUSTS[at], z / z.sum(1, keepdim=True))
     for step in (1, -1):  # uphill from 1

@@ -134,13 +134,13 @@ def audit(
             predictions, source = predict_tags(source, leave_out), note_odd_tags(source)
         else:
             predictions = predict_embedded(source, leave_out, foreign)
-        made = make_audit(
+        result = make_audit(
             source, predictions, start, decisions, budget,
             embedded=True, columns=named, against=other, consensus=consensus,
         )  # fmt: skip
-    if (warning := made.summary["warning"]) and (encoder is None or warning != WEAK_WARNING):
+    if (warning := result.summary["warning"]) and (encoder is None or warning != WEAK_WARNING):
         warnings.warn(warning, stacklevel=2)
-    return made
+    return result
 
 
 def choose_encoder(
@@ -286,9 +286,9 @@ def read_predicted(predicted: Any, columns: Sequence[str] | None, opened: Source
     array that may have the rows without a label."""
     names = list(opened.class_names)
     if columns:
-        known = () if opened.table is None else opened.table.names
-        if unknown := [name for name in columns if name not in known]:
-            raise InputError(f"predicted={unknown[0]!r}: no such column; {did_you_mean(unknown[0], known)}")
+        column_names = () if opened.table is None else opened.table.names
+        if unknown := [name for name in columns if name not in column_names]:
+            raise InputError(f"predicted={unknown[0]!r}: no such column; {did_you_mean(unknown[0], column_names)}")
         cells = [opened.column(name) for name in columns]
         predicted = cells[0] if len(columns) == 1 else list(zip(*cells, strict=True))
         if {*columns} == {*names}:
@@ -312,8 +312,8 @@ def find_known(source: Source, decisions: str | Path | None) -> dict[int, int]:
     decided = () if decisions is None else read_decisions(decisions)
     at, names = source.find([row.id for row in decided]), list(source.class_names)
     named = (row for row in decided if row.id in at and row.decision in ("keep", "relabel"))
-    found = {at[row.id]: row.new_label or row.given for row in named}
-    return {i: names.index(name) for i, name in found.items() if name in names}
+    classes = {at[row.id]: row.new_label or row.given for row in named}
+    return {i: names.index(name) for i, name in classes.items() if name in names}
 
 
 def open_other_split(against: Any, source: Source, columns: Columns, encoder: Any, cache: Any) -> Source:
@@ -322,9 +322,9 @@ def open_other_split(against: Any, source: Source, columns: Columns, encoder: An
     One whose rows mean something else is an error.
     """
     other = embed(choose_inputs(open_source(against, columns), columns), encoder, cache)
-    own, theirs = (each.reading.names if each.mean and each.reading is not None else () for each in (source, other))
-    if own and theirs and own != theirs:
-        only = {"what is audited": sorted({*own} - {*theirs}), "the other": sorted({*theirs} - {*own})}
+    names, others = (part.reading.names if part.mean and part.reading is not None else () for part in (source, other))
+    if names and others and names != others:
+        only = {"what is audited": sorted({*names} - {*others}), "the other": sorted({*others} - {*names})}
         parts = [f"only {side} has {', '.join(map(repr, some))}" for side, some in only.items() if some]
         raise InputError(
             f"against: {other.name}: its columns (column=category for a category) differ: "
@@ -378,18 +378,19 @@ def make_audit(
         "columns": {} if columns is None else columns.clean_options,
         **predictions.facts,
     }
-    found = find(source, torch.from_numpy(judged["given"]), embedded=embedded, against=against)
+    findings = find(source, torch.from_numpy(judged["given"]), embedded=embedded, against=against)
     if consensus is not None:
         summary["annotators"] = consensus.annotators(source.class_names)
         source = replace(source, meta={**source.meta, "votes": consensus.votes.texts(source.class_names)})
     kind = TagAudit if isinstance(predictions, TagPredictions) else Audit
-    made = kind(examples=source, summary=summary, findings=found, consensus=consensus, **judged)
+    result = kind(examples=source, summary=summary, findings=findings, consensus=consensus, **judged)
     rows = read_rows(source) if embedded and len(source) <= SAMPLE else None
     components = None if rows is None else Projection.of(rows, PLACES).features(rows)[:, :-1].numpy()
-    made.review = design(describe(made, components), budget)
+    result.review = design(describe(result, components), budget)
     if decisions is not None:
-        made = learn(made, read_decisions(decisions))
-    if rows is not None and made.review is not None:
-        made.similar = made.find_similar(rows, np.unique(np.concatenate([made.order[:SIMILAR], made.review.queue])))
-    made.summary = {**made.summary, "seconds": round(time.perf_counter() - start, 2)}
-    return made
+        result = learn(result, read_decisions(decisions))
+    if rows is not None and result.review is not None:
+        shown = np.unique(np.concatenate([result.order[:SIMILAR], result.review.queue]))
+        result.similar = result.find_similar(rows, shown)
+    result.summary = {**result.summary, "seconds": round(time.perf_counter() - start, 2)}
+    return result

@@ -78,19 +78,19 @@ def _is_probability(text: str) -> bool:
 
 def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
     """The labels of a source after the decisions; one that was made on other data is an error."""
-    labels, found = source.labels, source.find([row.id for row in decisions])
+    labels, positions = source.labels, source.find([row.id for row in decisions])
     texts, twice = labels.texts(), {id for id, times in Counter(source.ids).items() if times > 1}
     corrected, named = list(texts), labels.kind != "tags" and source.names_classes
     for row in decisions:
         if row.id in twice:
             raise InputError(f"decision on id {row.id!r}, which several rows have; make the ids unique and audit again")
-        if row.id not in found:
+        if row.id not in positions:
             raise InputError(
                 f"decision on id {row.id!r}, which the labels do not have; "
                 "give the file that was audited, with the same column of labels and of ids (--label, --id); if its "
                 "rows changed since, audit it again"
             )
-        where, at = f"decision on id {row.id!r}", found[row.id]
+        where, at = f"decision on id {row.id!r}", positions[row.id]
         if labels.parse(row.given, where) != texts[at]:
             raise InputError(
                 f"id {row.id!r} has the label {texts[at]!r}, but the decision was made on {row.given!r}; "
@@ -99,10 +99,10 @@ def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
         if row.new_label:
             corrected[at] = labels.parse(row.new_label, where)
             if named and corrected[at] not in labels.names:
-                known = ", ".join(labels.names[:20])
-                raise InputError(f"id {row.id!r}: unknown class {row.new_label!r}; known: {known}")
+                classes = ", ".join(labels.names[:20])
+                raise InputError(f"id {row.id!r}: unknown class {row.new_label!r}; known: {classes}")
     changed = tuple(i for i, text in enumerate(corrected) if text != texts[i])
-    removed = sorted(found[row.id] for row in decisions if row.decision == "remove")
+    removed = sorted(positions[row.id] for row in decisions if row.decision == "remove")
     return Corrected(labels.relabel(corrected), changed, tuple(removed))
 
 

@@ -125,10 +125,10 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
     if against is not None:
         theirs = CentredRows.of(against, rows.mean)
         index, away = rows.measure_nearest(1, theirs)
-        there = theirs.first[index[rows.group, 0]]
-        leaked = (away[rows.group, 0] < closest) & are_as_long(rows.lengths, theirs.lengths[there], closest)
+        nearest = theirs.first[index[rows.group, 0]]
+        leaked = (away[rows.group, 0] < closest) & are_as_long(rows.lengths, theirs.lengths[nearest], closest)
         ids, texts = np.array(against.ids, object), np.array(against.labels.texts(), object)
-        copies, labels_there = (np.where(leaked, part[there], "") for part in (ids, texts))
+        copies, labels_there = (np.where(leaked, part[nearest], "") for part in (ids, texts))
     mean = distance.mean(1)
     low, high = np.quantile(mean, [0.25, 0.75])
     fence = max(float(high + FENCE * (high - low)), ROUNDING)
@@ -169,8 +169,8 @@ class CentredRows(NamedTuple):
 
     def measure_nearest(self, k: int, other: "CentredRows | None" = None) -> tuple[Array, Array]:
         """Positions and distances (U, k) of the nearest unit rows; without `other` none is its own."""
-        own = torch.arange(len(self.unit), device="cpu") if other is None else None
-        index, cosine = Keys((other or self).unit, len(self.unit)).search(self.unit, k, own)
+        positions = torch.arange(len(self.unit), device="cpu") if other is None else None
+        index, cosine = Keys((other or self).unit, len(self.unit)).search(self.unit, k, positions)
         return index.numpy(), np.sqrt(np.maximum(2 - 2 * cosine.double().numpy(), 0))
 
 

@@ -167,15 +167,15 @@ class TagPredictions:
             tags = [name for name, on in zip(words.names, moved[i].tolist(), strict=True) if on]
             suggested[i] = number.setdefault(words.write(tags), len(number))
         worst = scores.argmax(1, keepdim=True)
-        own = torch.where(given == 1, shares, 1 - shares).gather(1, worst).squeeze(1)
+        given_probability = torch.where(given == 1, shares, 1 - shares).gather(1, worst).squeeze(1)
         disagreement = scores.gather(1, worst).squeeze(1)
         parts = (part.numpy() for part in (given, shares, scores, worst.squeeze(1)))
         return {
             "class_names": tuple(number),
             "given": self.given.numbers,
             "suggested": suggested,
-            "given_probability": own,
-            "suggested_probability": torch.where(disagreement > cut, 1 - own, own),
+            "given_probability": given_probability,
+            "suggested_probability": torch.where(disagreement > cut, 1 - given_probability, given_probability),
             "disagreement": disagreement,
             "ambiguity": unclear.gather(1, worst).squeeze(1),
             "close": close.gather(1, worst).squeeze(1),
@@ -199,34 +199,34 @@ def predict_tags(source: Source, leave_out: bool = False) -> TagPredictions:
     rows = read_rows(source)
     features, group = Projection.of(rows).features(rows), group_copies(hash_rows(rows))[0]
     voters = Voters.of(rows, labels.numbers, source.num_classes)
-    found, parts = voters.find(rows), []
+    neighbours, parts = voters.find(rows), []
     given = table[:, judged]
     for tag in track(given.unbind(1), description="tags"):
         named, times = count_labels(group, tag, 2)
         asked = voters._replace(labels=named, counts=times)
-        parts.append((*predict_tag(features, tag), *(asked.vote(found, tag, t, 2)[:, 1] for t in TEMPERATURES)))
+        parts.append((*predict_tag(features, tag), *(asked.vote(neighbours, tag, t, 2)[:, 1] for t in TEMPERATURES)))
     seen, left_out, *votes = (torch.stack(part, 1) for part in zip(*parts, strict=True))
     step = -(-given.numel() // PAIRS_WEIGHED)
     likely = [torch.where(given == 1, p, 1 - p).T.flatten()[::step, None] for p in (left_out, *votes)]
     temperature, weight = choose_weight(likely[0], dict(zip(TEMPERATURES, likely[1:], strict=True)))
     voted = votes[TEMPERATURES.index(temperature)]
     unseen, shown = (torch.lerp(voted, p, weight) for p in (left_out, seen))
-    made = []
+    tags = []
     for tag, without, p in zip(given.unbind(1), unseen.unbind(1), shown.unbind(1), strict=True):
         two = torch.stack([1 - without, without], 1)
         transitions = learn_transitions(two, tag)
         blind = predict_true_classes(two, transitions)
         q = blind if leave_out else predict_true_classes(torch.stack([1 - p, p], 1), transitions)
-        made.append(Predictions(tag, q, without_label=LeftOut.of(blind, tag, transitions), transitions=transitions))
+        tags.append(Predictions(tag, q, without_label=LeftOut.of(blind, tag, transitions), transitions=transitions))
     mixed = torch.stack([differ_from_copies(group, tag) for tag in table.unbind(1)], 1)
-    way = f"{found[0].shape[1] - 1} neighbours, {'leave-one-out' if leave_out else 'in-sample'}"
+    way = f"{neighbours[0].shape[1] - 1} neighbours, {'leave-one-out' if leave_out else 'in-sample'}"
     facts = {
         "components": features.shape[1] - 1,
         "weight_of_posterior": round(weight, 3),
         "weight_of_neighbours": round(1 - weight, 3),
     }
-    method = f"a variational logistic regression for each of {len(made)} tags, and {way}"
-    return TagPredictions(labels, tuple(made), judged, mixed & voters.copies, method, facts)
+    method = f"a variational logistic regression for each of {len(tags)} tags, and {way}"
+    return TagPredictions(labels, tuple(tags), judged, mixed & voters.copies, method, facts)
 
 
 def predict_tag(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -249,9 +249,9 @@ def take_tag_probabilities(source: Source, rows: Tensor) -> TagPredictions:
             "each from 0 to 1; pass logits.sigmoid()"
         )
     columns = zip(given.unbind(1), rows.unbind(1), strict=True)
-    made = tuple(Predictions(tag, torch.stack([1 - p, p], 1)) for tag, p in columns)
+    tags = tuple(Predictions(tag, torch.stack([1 - p, p], 1)) for tag, p in columns)
     none = torch.zeros_like(given, dtype=torch.bool)
-    return TagPredictions(labels, made, ~none[0], none, f"probabilities of {len(made)} tags as given")
+    return TagPredictions(labels, tags, ~none[0], none, f"probabilities of {len(tags)} tags as given")
 
 
 def find_judged(labels: Labels) -> Tensor:

@@ -92,12 +92,12 @@ def predict_true_classes(given: Tensor, transitions: Tensor) -> Tensor:
     tensor([[0.8889, 0.1111]])
     """
     tiny = torch.finfo(given.dtype).tiny
-    found = torch.empty_like(given)
+    result = torch.empty_like(given)
     size = max(PROBABILITIES_AT_ONCE // given.shape[1], 1)
-    for p, q in zip(torch.split(given, size), torch.split(found, size), strict=True):
+    for p, q in zip(torch.split(given, size), torch.split(result, size), strict=True):
         q[:] = p * ((p / (p @ transitions).clamp_min(tiny)) @ transitions.mT)
         q /= q.sum(1, keepdim=True).clamp_min(tiny)
-    return found
+    return result
 
 
 class LeftOut(NamedTuple):
@@ -120,11 +120,11 @@ class LeftOut(NamedTuple):
             transitions = learn_transitions(probabilities, labels)
         (best, second), (best_class, _) = (part.unbind(1) for part in probabilities.topk(2, dim=1))
         entropy = torch.special.entr(probabilities).sum(1) / log(probabilities.shape[1])
-        own = probabilities.gather(1, labels[:, None]).squeeze(1)
+        label_probability = probabilities.gather(1, labels[:, None]).squeeze(1)
         joint = probabilities * transitions.mT[labels]  # Bayes' rule: q_y T_yy of Σ_k q_k T_ky
         tiny = torch.finfo(joint.dtype).tiny
         wrong = 1 - joint.gather(1, labels[:, None]).squeeze(1) / joint.sum(1).clamp_min(tiny)
-        return cls(own, best, best_class, CLOSE * best <= second, entropy, wrong)
+        return cls(label_probability, best, best_class, CLOSE * best <= second, entropy, wrong)
 
 
 @dataclass(eq=False)
@@ -164,8 +164,8 @@ class Predictions:
         self.weighed = self.probabilities
         if self.transitions is not None:
             weights = self.transitions.clamp_min(SMALLEST) ** LABEL_POWER
-            found = self.probabilities * weights.mT[self.labels]
-            self.weighed = found / found.sum(1, keepdim=True).clamp_min(torch.finfo(found.dtype).tiny)
+            product = self.probabilities * weights.mT[self.labels]
+            self.weighed = product / product.sum(1, keepdim=True).clamp_min(torch.finfo(product.dtype).tiny)
         self.disagreement = measure_lead(self.weighed.clamp_min(0).sqrt(), self.labels)
 
     def judge(self) -> dict[str, Any]:

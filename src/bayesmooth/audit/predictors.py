@@ -80,8 +80,8 @@ def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor 
     seen, noise, left_out, voted, hashes = map(torch.cat, zip(*parts, strict=True))
     informative = beats_class_shares(voted, given[every])
     if not informative:
-        own = predict_folds(predictors.projection.features(rows), given[chosen], classes)
-        informative = beats_class_shares(own, given[chosen])
+        held_out = predict_folds(predictors.projection.features(rows), given[chosen], classes)
+        informative = beats_class_shares(held_out, given[chosen])
     # Predictions that know nothing of the labels cannot tell how these go wrong: any label may be any class.
     even = torch.full((classes, classes), 1 / classes, dtype=left_out.dtype, device="cpu")
     transitions = learn_transitions(left_out, given[every]) if informative else even
@@ -229,14 +229,14 @@ class Voters(NamedTuple):
         """The nearest voters of each row and how similar they are, and which voter the row equals (N,), −1 for none."""
         hashes = hash_rows(rows)
         place = torch.searchsorted(self.hashes, hashes).clamp_max(len(self.hashes) - 1)
-        own = torch.where(self.hashes[place] == hashes, place, -1)
-        return *self.keys.search(unit_rows(rows), min(VOTERS + 1, len(self.hashes))), own
+        equal_voter = torch.where(self.hashes[place] == hashes, place, -1)
+        return *self.keys.search(unit_rows(rows), min(VOTERS + 1, len(self.hashes))), equal_voter
 
-    def vote(self, found: tuple[Tensor, Tensor, Tensor], labels: Tensor, temperature: float, classes: int) -> Tensor:
+    def vote(self, nearest: tuple[Tensor, Tensor, Tensor], labels: Tensor, temperature: float, classes: int) -> Tensor:
         """Their votes (N, K), each label left out of its own."""
-        voters, similarity, own = found
+        voters, similarity, equal_voter = nearest
         times, named = self.counts[voters], self.labels[voters]
-        mine = (voters == own[:, None])[:, :, None]
+        mine = (voters == equal_voter[:, None])[:, :, None]
         if self.copies:
             times = torch.where(mine, 0, times / times.sum(2, keepdim=True))
         else:
@@ -279,15 +279,15 @@ class Predictors:
         with bar(0, description="fitting") as shown:
             features = projection.features(rows)
             fit = fit_glm(features, labels, classes=classes, draws=DRAWS, on_step=shown.update, **FIT)
-        made = cls(projection, fit, Voters.of(rows, labels, classes))
+        predictors = cls(projection, fit, Voters.of(rows, labels, classes))
         last = len(rows) - 1
         some = torch.linspace(0, last, min(WEIGHED_ON, len(rows)), dtype=torch.float32, device="cpu").long()
         given = labels[some][:, None]
-        posterior = made.predict(rows[some], labels[some]).left_out.gather(1, given)  # its weight is 1 until now
-        found = made.voters.find(rows[some])
-        votes = {t: made.voters.vote(found, labels[some], t, classes).gather(1, given) for t in TEMPERATURES}
+        posterior = predictors.predict(rows[some], labels[some]).left_out.gather(1, given)  # its weight is 1 until now
+        neighbours = predictors.voters.find(rows[some])
+        votes = {t: predictors.voters.vote(neighbours, labels[some], t, classes).gather(1, given) for t in TEMPERATURES}
         temperature, weight = choose_weight(posterior, votes)
-        return replace(made, temperature=temperature, weight=weight)
+        return replace(predictors, temperature=temperature, weight=weight)
 
     def predict(self, rows: Tensor, labels: Tensor, predicted: Tensor | None = None) -> RowPredictions:
         """What posterior and neighbours, and somebody else, say together of rows with these labels."""
@@ -295,26 +295,26 @@ class Predictors:
         averaged = softmax_moments(mean, var, SAMPLES).mean
         left_out = predict_left_out(mean, var, averaged, labels)
         votes = self.voters.vote(self.voters.find(rows), labels, self.temperature, mean.shape[1])
-        seen, left_out = (torch.lerp(votes, each, self.weight) for each in (averaged, left_out))
+        seen, left_out = (torch.lerp(votes, part, self.weight) for part in (averaged, left_out))
         if predicted is not None:
-            seen, left_out = (torch.lerp(each, predicted, FOREIGN) for each in (seen, left_out))
+            seen, left_out = (torch.lerp(part, predicted, FOREIGN) for part in (seen, left_out))
         voted = votes.gather(1, labels[:, None]).squeeze(1)
         return RowPredictions(seen, mean.softmax(-1) - averaged, left_out, voted, hash_rows(rows))
 
 
-def measure_gain(own: Tensor, labels: Tensor) -> Tensor:
+def measure_gain(probabilities: Tensor, labels: Tensor) -> Tensor:
     """By how much predictions that have not seen the labels find each likelier than its class's share, as a logarithm.
 
-    `own` (N,) are their probabilities of the labels. Each is averaged with the class's share, so that a few labels that
+    `probabilities` (N,) are theirs of the labels. Each is averaged with the class's share, so that a few labels that
     are surely contradicted do not decide: they may be the wrong ones.
     """
     shares = (torch.bincount(labels).double() / len(labels))[labels]
-    return (own.double() + shares).div(2 * shares).log()
+    return (probabilities.double() + shares).div(2 * shares).log()
 
 
-def beats_class_shares(own: Tensor, labels: Tensor) -> bool:
+def beats_class_shares(probabilities: Tensor, labels: Tensor) -> bool:
     """Whether predictions that have not seen the labels tell more of them than chance explains."""
-    gain = measure_gain(own, labels)
+    gain = measure_gain(probabilities, labels)
     return bool(gain.mean() > BEYOND_CHANCE * gain.std() / len(gain) ** 0.5)
 
 
@@ -349,10 +349,10 @@ def predict_folds(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     member = torch.empty_like(labels)
     by_class = order[labels[order].argsort(stable=True)]
     member[by_class] = torch.arange(len(labels), device="cpu") % FOLDS
-    own = features.new_empty(len(labels))
+    probabilities = features.new_empty(len(labels))
     for fold in range(FOLDS):
         held = member == fold
         fit = fit_glm(features[~held], labels[~held], classes=classes, draws=DRAWS, **FIT)
         averaged = softmax_moments(*fit.logits(features[held]), SAMPLES).mean
-        own[held] = averaged.gather(1, labels[held][:, None]).squeeze(1)
-    return own
+        probabilities[held] = averaged.gather(1, labels[held][:, None]).squeeze(1)
+    return probabilities

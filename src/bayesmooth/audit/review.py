@@ -118,8 +118,8 @@ class Review:
         if told is None:
             return {}
         classes = {name: self.rate(given == k) for k, name in enumerate(names)}
-        each = {name: rate._asdict() for name, rate in classes.items() if rate is not None}
-        return {"error_rate": told._asdict(), "error_rates": each}
+        rates = {name: rate._asdict() for name, rate in classes.items() if rate is not None}
+        return {"error_rate": told._asdict(), "error_rates": rates}
 
     def rate(self, members: Array | None = None) -> Rate | None:
         """The share of wrong labels among all, or among some, as for a class; None where too few were drawn.
@@ -318,17 +318,17 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-np.clip(x, -500, 500))))
 
 
-def describe(made: "Audit", components: Array | None = None) -> Traits:
+def describe(audit: "Audit", components: Array | None = None) -> Traits:
     """What the small model sees of an audit: also where the examples lie, by the direction of their principal
     `components` (N, P) from the middle."""
-    given, rival = made.pair_labels()
+    given, rival = audit.pair_labels()
     classes = int(max(given.max(), rival.max())) + 1
     sizes = np.bincount(given, minlength=classes)
-    against = np.bincount(given, made.contradicted, classes) / np.maximum(sizes, 1)
+    against = np.bincount(given, audit.contradicted, classes) / np.maximum(sizes, 1)
     size = np.log(np.maximum(sizes, 1) * classes / len(given))
-    numbers = np.stack([size[given], against[given], made.ambiguity], 1) * SCALES_OF_NUMBERS
+    numbers = np.stack([size[given], against[given], audit.ambiguity], 1) * SCALES_OF_NUMBERS
     numbers = (numbers - numbers.mean(0)).astype(np.float32)
-    d = np.clip(made.disagreement.astype(np.float64), -0.999, 0.999)
+    d = np.clip(audit.disagreement.astype(np.float64), -0.999, 0.999)
     score = np.log((1 + d) / (1 - d)).astype(np.float32)
     places = None
     if components is not None:
@@ -338,37 +338,37 @@ def describe(made: "Audit", components: Array | None = None) -> Traits:
     return Traits(score, numbers, given, rival, places)
 
 
-def learn(made: "Audit", decisions: Sequence[Decision]) -> "Audit":
+def learn(audit: "Audit", decisions: Sequence[Decision]) -> "Audit":
     """The table after decisions: corrected, what was decided last, the rest by its chance to be wrong."""
-    assert made.review is not None
-    source = made.examples
+    assert audit.review is not None
+    source = audit.examples
     corrected = apply_decisions(source, decisions)
     at = source.find([row.id for row in decisions])
     wrong = {at[row.id]: row.wrong for row in decisions if row.wrong is not None}
     drawn = {at[row.id]: float(row.drawn) for row in decisions if row.drawn}
-    review = made.review.decide(wrong, drawn)
-    decided = np.zeros(len(made), bool)
+    review = audit.review.decide(wrong, drawn)
+    decided = np.zeros(len(audit), bool)
     decided[list(wrong)] = True
-    names = tuple(dict.fromkeys([*made.class_names, *corrected.labels.names]))
+    names = tuple(dict.fromkeys([*audit.class_names, *corrected.labels.names]))
     number, texts = {name: k for k, name in enumerate(names)}, corrected.labels.texts()
-    given, rival = made.given.copy(), made.suggested
+    given, rival = audit.given.copy(), audit.suggested
     for i in corrected.relabelled:
         given[i] = number[texts[i]]
-    if made.tags is None:
-        rival = np.where(review.chance > 0.5, review.traits.rival, made.given)
-    own = np.where(decided, 1.0, made.given_probability)
-    notes = [*made.summary["notes"], f"{len(wrong):,} labels are decided and not asked again"]
-    told = review.summarise(made.class_names if made.tags is None else ())
+    if audit.tags is None:
+        rival = np.where(review.chance > 0.5, review.traits.rival, audit.given)
+    given_probability = np.where(decided, 1.0, audit.given_probability)
+    notes = [*audit.summary["notes"], f"{len(wrong):,} labels are decided and not asked again"]
+    told = review.summarise(audit.class_names if audit.tags is None else ())
     return replace(
-        made,
+        audit,
         class_names=names,
         examples=replace(source, labels=corrected.labels),
         given=given,
         suggested=np.where(decided, given, rival),
-        given_probability=own,
-        suggested_probability=np.where(decided, own, made.suggested_probability),
+        given_probability=given_probability,
+        suggested_probability=np.where(decided, given_probability, audit.suggested_probability),
         disagreement=np.where(decided, -1.0, 2 * review.chance - 1),
         disagreement_threshold=0.0,
         review=review,
-        summary={**made.summary, "notes": notes, **told},
+        summary={**audit.summary, "notes": notes, **told},
     )

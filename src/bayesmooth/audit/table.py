@@ -139,7 +139,7 @@ class Audit:
     def describe_labels(self) -> dict[str, Any]:
         """What audit.json says of every class."""
         names, weights = self.class_names, (None, self.contradicted, self.ambiguity)
-        counts = (np.bincount(self.given, each, len(names)).tolist() for each in weights)
+        counts = (np.bincount(self.given, weight, len(names)).tolist() for weight in weights)
         classes = [
             {
                 "name": name,
@@ -194,16 +194,16 @@ class Audit:
             place = np.full(len(self), "", object)
             place[self.review.queue] = np.arange(1, len(self.review.queue) + 1).astype(str)
             columns |= {"chance": self.review.chance, "drawn": self.review.drawn, "queue": place}
-        found, first = self.findings, self.findings.duplicate_of
-        kinds = {id: problem.kind for problem in found.problems for id in problem.ids}
+        findings, first = self.findings, self.findings.duplicate_of
+        kinds = {id: problem.kind for problem in findings.problems for id in problem.ids}
         problems = [kinds.get(id, "") for id in self.ids]
         columns |= {
             "noise": self.noise,
             "clean": None if self.clean is None else labels[self.clean],
             "duplicate_of": None if first is None else np.where(first < 0, "", ids[first]),
-            "outlier_score": found.outlier_score,
-            "rare_class": found.rare_class,
-            "in_other_split": found.in_other_split,
+            "outlier_score": findings.outlier_score,
+            "rare_class": findings.rare_class,
+            "in_other_split": findings.in_other_split,
             "problem": np.array(problems, object) if any(problems) else None,
         }
         shown = {name: column for name, column in self.examples.meta.items() if name in (SHEET_ROW, "text")}

@@ -126,11 +126,11 @@ def data(arguments: Namespace) -> int:
         root = data_root(None)
         for title, dataset in datasets().items():
             missing = dataset.places and not any((root / place).exists() for place in dataset.places)
-            there = f" (not in {root})" if missing else ""
+            remark = f" (not in {root})" if missing else ""
             print(f"{title:14} {dataset.about}")
-            print(f"{'':14}   files  {dataset.files}{there}")
-            how = dataset.bring.replace("DIR", str(root)).replace("\n", "\n" + " " * 22)
-            print(f"{'':14}   get    {how}")
+            print(f"{'':14}   files  {dataset.files}{remark}")
+            advice = dataset.bring.replace("DIR", str(root)).replace("\n", "\n" + " " * 22)
+            print(f"{'':14}   get    {advice}")
         return 0
     if arguments.name is None:
         raise InputError("data embed: which one? `bayesmooth data list` has the names")

@@ -115,8 +115,8 @@ class Vocabulary:
                         f"{where}, {place(number)}, column {name!r}: {cell!r} must be 0 or 1 (or false, true); name "
                         "the columns of tags with tags (--tags)"
                     )
-            known = {*cells.values()}.isdisjoint(MISSING)
-            texts.append(self.write(name for name, cell in cells.items() if VALUES[cell.lower()]) if known else "")
+            complete = {*cells.values()}.isdisjoint(MISSING)
+            texts.append(self.write(name for name, cell in cells.items() if VALUES[cell.lower()]) if complete else "")
         return texts
 
     def write_cells(self, sets: Mapping[int, str], cells: Sequence[str]) -> dict[int, str]:
@@ -370,6 +370,6 @@ def encode(
     """
     number = class_numbers(set(labels), names, numbered)
     if unknown := {*labels} - {*number}:
-        row, known = min(map(labels.index, unknown)), ", ".join(names)[:200]
-        raise InputError(f"{where}, {place(row)}: {labels[row][:80]!r} is not one of the classes {known}")
+        row, classes = min(map(labels.index, unknown)), ", ".join(names)[:200]
+        raise InputError(f"{where}, {place(row)}: {labels[row][:80]!r} is not one of the classes {classes}")
     return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")

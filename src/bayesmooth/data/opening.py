@@ -171,8 +171,8 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
     if table.columns.annotator is not None:
         source = source.subset(kept)  # the first vote on each example
     elif len(kept) < table.count:
-        there = {*kept}
-        gone = [row not in there for row in range(table.count)]
+        kept_rows = {*kept}
+        gone = [row not in kept_rows for row in range(table.count)]
         text = f"{sum(gone)} of {table.count} rows have no label and are left out"
         source = source.leave_out(Kind.MISSING_LABEL, text, gone)
     return replace(source, labels=labels, clean=clean)
@@ -274,8 +274,8 @@ def open_like(
 def reads_texts(source: Source) -> bool:
     """Whether texts are what is embedded: there are no inputs yet, and the texts are named or there are no pictures."""
     named = source.reading is not None and source.reading.text is not None
-    there = "text" in source.meta and (named or source.pictures is None)
-    return there and source.input_shape == (0,) and source.predicted is None
+    has_texts = "text" in source.meta and (named or source.pictures is None)
+    return has_texts and source.input_shape == (0,) and source.predicted is None
 
 
 def embed(
@@ -286,15 +286,15 @@ def embed(
     if source.input_shape != (0,) or source.predicted is not None:
         return source
     if reads_texts(source):
-        made = embed_texts(source.meta["text"], encoder, cache=cache, device=device)
+        embedding = embed_texts(source.meta["text"], encoder, cache=cache, device=device)
     elif source.pictures is not None:
-        made = embed_pictures(source.pictures, encoder, cache=cache, device=device)
+        embedding = embed_pictures(source.pictures, encoder, cache=cache, device=device)
     else:
         raise InputError(f"{source.name}: no embeddings, texts or pictures: nothing to learn from")
-    name = made.encoder if isinstance(made.encoder, str) else None  # of a function of the user
+    name = embedding.encoder if isinstance(embedding.encoder, str) else None  # of a function of the user
     reading = replace(source.reading or Reading(), encoder=name)
-    embedded = replace(source, inputs=made.rows, reading=reading).note(Kind.ENCODER, made.note)
-    unreadable = made.rows.isnan().all(1)
+    embedded = replace(source, inputs=embedding.rows, reading=reading).note(Kind.ENCODER, embedding.note)
+    unreadable = embedding.rows.isnan().all(1)
     share = f"{int(unreadable.sum())} of {len(source)} pictures"
     text = f"{share} cannot be read, or have a side below {TINY_SIDE} pixels, and are left out"
     return embedded.leave_out(Kind.UNREADABLE, text, unreadable)

@@ -71,12 +71,12 @@ class ImageFiles:
                 raise InputError(f"has {picture.width} × {picture.height} pixels, a side below {smallest}")
             picture.draft("RGB", (self.size, self.size))  # a JPEG is decoded at a fraction of its size
             # Scale and cut in one go: the square in the middle becomes crop × crop.
-            whole, crop = as_rgb(picture), self.crop or self.size
-            side = min(whole.size) * crop / self.size
-            left, top = (whole.width - side) / 2, (whole.height - side) / 2
+            image, crop = as_rgb(picture), self.crop or self.size
+            side = min(image.size) * crop / self.size
+            left, top = (image.width - side) / 2, (image.height - side) / 2
             bilinear = require("PIL.Image", extra="data").Resampling.BILINEAR
             box = (left, top, left + side, top + side)
-            return np.array(whole.resize((crop, crop), bilinear, box), dtype=np.uint8)
+            return np.array(image.resize((crop, crop), bilinear, box), dtype=np.uint8)
 
     @contextmanager
     def open(self, number: int) -> Iterator[Any]:
@@ -120,11 +120,11 @@ def as_bytes(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8
     >>> as_bytes(np.array([0.0, 1.0])), as_bytes(np.array([-1e9, 1e9, np.nan]))
     (array([  0, 255], dtype=uint8), array([  0, 255,   0], dtype=uint8))
     """
-    known = numbers[np.isfinite(numbers)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    whole = numbers.dtype.kind in "iu"
-    if low >= 0 and (numbers.dtype.kind == "b" or high <= (255 if whole else 1)):
-        low, high = 0.0, 255.0 if whole else 1.0
+    finite = numbers[np.isfinite(numbers)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    is_integer = numbers.dtype.kind in "iu"
+    if low >= 0 and (numbers.dtype.kind == "b" or high <= (255 if is_integer else 1)):
+        low, high = 0.0, 255.0 if is_integer else 1.0
     elif numbers.dtype == np.uint16:
         low, high = 0.0, 65535.0
     scaled = (numbers.astype(np.float64) - low) * (255 / max(high - low, 1e-300))

@@ -107,8 +107,8 @@ class Table:
         for name in wanted:
             if name in self.cells:
                 return name
-        asked, there = " or ".join(map(repr, wanted)), ", ".join(self.cells)[:200]
-        raise InputError(f"{self.where}: no column {asked}, only {there}; {way_out}")
+        asked, names = " or ".join(map(repr, wanted)), ", ".join(self.cells)[:200]
+        raise InputError(f"{self.where}: no column {asked}, only {names}; {way_out}")
 
     def find_usual(self, wanted: str | None, usual: Sequence[str]) -> str | None:
         """The column that is named, which must be there; else the first with a usual name."""
@@ -163,18 +163,18 @@ class Table:
         made."""
         values = self.values(name) if values is None else values
         kinds = {type(value) for value in values if value is not None}
-        known: dict[str, Any] = {} if list in kinds else dict(zip(self.texts(name), values, strict=True))
-        for text in {*changed.values()} - {*known}:
+        by_text: dict[str, Any] = {} if list in kinds else dict(zip(self.texts(name), values, strict=True))
+        for text in {*changed.values()} - {*by_text}:
             if list in kinds:
-                known[text] = split_tags(text, self.columns.separator or SEPARATOR)
+                by_text[text] = split_tags(text, self.columns.separator or SEPARATOR)
             elif kinds == {bytes}:
-                known[text] = text.encode()
+                by_text[text] = text.encode()
             elif kinds and kinds <= {int, float, bool}:
                 try:
-                    known[text] = bool(VALUES[text.lower()]) if kinds == {bool} else int(text)
+                    by_text[text] = bool(VALUES[text.lower()]) if kinds == {bool} else int(text)
                 except (KeyError, ValueError):
                     raise InputError(f"{self.where}: its labels are numbers; {text!r} is not one") from None
-        return [known.get(changed[row], changed[row]) if row in changed else old for row, old in enumerate(values)]
+        return [by_text.get(changed[row], changed[row]) if row in changed else old for row, old in enumerate(values)]
 
 
 Read = tuple[Sequence[int], Labels, Tensor | None]
@@ -277,10 +277,10 @@ def as_arrow(values: Any) -> Any:
         plain = values.cast(values.type.value_type) if arrow.types.is_dictionary(values.type) else values
         return plain.cast("string") if str(plain.type) in ("large_string", "string_view") else plain
     try:
-        made = arrow.array(values, from_pandas=True)
+        array = arrow.array(values, from_pandas=True)
     except (ValueError, TypeError, OverflowError, arrow.ArrowException):
-        made = arrow.array([as_text(value) or None for value in values], "string")
-    return as_arrow(arrow.chunked_array([made]))
+        array = arrow.array([as_text(value) or None for value in values], "string")
+    return as_arrow(arrow.chunked_array([array]))
 
 
 def is_plain(cells: Any) -> bool:

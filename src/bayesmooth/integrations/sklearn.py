@@ -64,8 +64,8 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
         y = validation.column_or_1d(y)
         unknown = ~np.isin(y, self.classes_)
         if unknown.any():
-            known = ", ".join(map(repr, self.classes_.tolist()))
-            raise InputError(f"label {y[unknown].tolist()[0]!r}: must be one of {known}")
+            classes = ", ".join(map(repr, self.classes_.tolist()))
+            raise InputError(f"label {y[unknown].tolist()[0]!r}: must be one of {classes}")
         return torch.from_numpy(np.searchsorted(self.classes_, y))
 
 
@@ -131,7 +131,7 @@ class IVONClassifier(_Classifier):
         one = few or self.lr is not None or self.noise is not None
         setting = {"lr": RATE if self.lr is None else self.lr, "noise": NOISE if self.noise is None else self.noise}
         with torch.device("cpu"):
-            found = fit(
+            result = fit(
                 lambda: self._make(X.shape[1], len(self.classes_)),
                 (inputs, numbers),
                 self.epochs,
@@ -142,13 +142,13 @@ class IVONClassifier(_Classifier):
                 seed=self._seed,
                 quiet=True,
             )
-            assert found.posterior is not None
-            self.module_, self.posterior_, self.table_ = found.model, found.posterior, found.table
+            assert result.posterior is not None
+            self.module_, self.posterior_, self.table_ = result.model, result.posterior, result.table
             if self.module is None and not one and int(held.sum()) >= ENOUGH:
                 line = fit_linear(inputs, numbers, held, len(self.classes_))
                 measured = {"trained": 1.0, "accuracy": line.accuracy, "nll": line.nll}
                 self.table_.append({"precision": line.precision, "labels": "given", **measured})
-                if line.is_level_with(found.accuracy):  # to a standard error
+                if line.is_level_with(result.accuracy):  # to a standard error
                     self.module_, self.posterior_ = line.model, line.posterior
         return self
 
@@ -163,11 +163,11 @@ class IVONClassifier(_Classifier):
         with torch.no_grad(), evaluating(module):
             return torch.cat([take_logits(module(b)).softmax(-1) for b in batches]).numpy()
 
-    def label_noise(self, X: Any, y: Any = None, **how: Any) -> LabelNoise:
-        """ε of every row  (eq:labelnoiseGLMGD); `how` goes to `bayesmooth.label_noise`."""
+    def label_noise(self, X: Any, y: Any = None, **options: Any) -> LabelNoise:
+        """ε of every row  (eq:labelnoiseGLMGD); `options` are those of `bayesmooth.label_noise`."""
         inputs = self._inputs(self._rows(X))
         data = inputs if y is None else [(inputs, self._numbers(y))]
-        return label_noise(self.module_, self.posterior_, data, **how)
+        return label_noise(self.module_, self.posterior_, data, **options)
 
     def _make(self, features: int, classes: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
@@ -229,8 +229,8 @@ class CleanedClassifier(_Classifier):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Audit the labels, then fit the estimator on what is left."""
-        for name, known in CHOICES.items():
-            one_of(name, getattr(self, name), known)
+        for name, choices in CHOICES.items():
+            one_of(name, getattr(self, name), choices)
         if self.by == "features":
             inputs, numbers = self._begin(X, y)
         else:

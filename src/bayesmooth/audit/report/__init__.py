@@ -93,7 +93,7 @@ def pack_share(values: Array) -> dict[str, str] | None:
 
 def make_payload(audit: Audit) -> dict[str, Any]:
     """What the page knows but its pictures: columns as base64 of little-endian arrays, the rest as it is."""
-    source, found, review = audit.examples, audit.findings, audit.review
+    source, findings, review = audit.examples, audit.findings, audit.review
     columns = {
         "given": pack(audit.given),
         "suggested": pack(audit.suggested),
@@ -117,14 +117,14 @@ def make_payload(audit: Audit) -> dict[str, Any]:
         "texts": choose_texts(audit, shown) if shown else None,
     }
     of_kinds: dict[str, dict[str, Any]] = {
-        "duplicates": {"first": found.duplicate_of},
-        "outliers": {"score": found.outlier_score},
-        "leaks": {"id": found.in_other_split, "label": found.label_in_other_split},
+        "duplicates": {"first": findings.duplicate_of},
+        "outliers": {"score": findings.outlier_score},
+        "leaks": {"id": findings.in_other_split, "label": findings.label_in_other_split},
     }
     kinds = {
         kind: {k: column[mask].tolist() for k, column in of_kinds.get(kind, {}).items()}
         | {"index": np.flatnonzero(mask).tolist()}
-        for kind, mask in found.masks().items()
+        for kind, mask in findings.masks().items()
     }
     reviewed = None
     if review is not None:
@@ -141,7 +141,7 @@ def make_payload(audit: Audit) -> dict[str, Any]:
         **content,
         "quadrants": list(QUADRANTS),
         "sure": SURE,
-        "findings": {**kinds, "problems": [asdict(problem) for problem in found.problems]},
+        "findings": {**kinds, "problems": [asdict(problem) for problem in findings.problems]},
         "truth": "" if audit.clean is None else describe_truth(audit.contradicted, audit.given != audit.clean),
         "notes": audit.summary.get("notes", []),
         "summary": {key: value for key, value in audit.summary.items() if key != "notes"},
@@ -207,12 +207,12 @@ def choose_pictures(audit: Audit, count: int) -> list[list[tuple[int, int, int, 
 
     None where the data has no pictures, or Pillow is not there to make them.
     """
-    shape, pictures, found = audit.examples.input_shape, audit.examples.pictures, audit.findings
+    shape, pictures, findings = audit.examples.input_shape, audit.examples.pictures, audit.findings
     if pictures is None and len(shape) == 3 and shape[0] in (1, 3):
         pictures = audit.examples.inputs
     if pictures is None or count < 1 or not find_spec("PIL"):
         return []
-    masks, score = found.masks(), found.outlier_score
+    masks, score = findings.masks(), findings.outlier_score
     odd = [np.flatnonzero(masks[kind]) for kind in ("conflicts", "leaks", "duplicates") if kind in masks]
     odd += [] if score is None else [np.argsort(-score, kind="stable")[: masks["outliers"].sum()]]
     first = list(dict.fromkeys(np.concatenate([*odd, []]).astype(int).tolist()))[: count // 2]
