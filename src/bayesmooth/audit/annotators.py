@@ -1,4 +1,4 @@
-"""Several people's labels of the same examples: what they agree on, and how good each of them is.
+"""Several people's labels of the same examples: their consensus, and the quality of every annotator.
 
 The model is Dawid and Skene's (1979) with a prediction as the prior of every example. With true class k, annotator a
 says v with probability C_a[k, v], so the posterior of the true class is
@@ -37,12 +37,12 @@ CONFUSED = 0.05  # a confusion is reported if it affects at least this share of 
 MOST_COMPARED = 50  # annotators up to which every pair is compared
 SHARED = 30  # examples that both must have labelled for that
 TOGETHER = 0.2  # agreement beyond what their skills explain: less may be chance
-ALIKE = 0.9  # of the agreement of a pair: who agrees with them as much may be of the same kind
+ALIKE = 0.9  # of the agreement of a pair: an annotator who agrees with them as much may be of the same kind
 
 
 @dataclass(frozen=True)
 class Consensus:
-    """What the votes and the prediction say together."""
+    """The true classes by the votes and the prediction together."""
 
     votes: Votes
     posterior: Tensor
@@ -60,8 +60,8 @@ class Consensus:
         return self.posterior.argmax(1)
 
     def annotators(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """One record per annotator, the best first: how often they are right, within 95 %, Cohen's κ with the others
-        (the mean over those who labelled enough of the same examples), w, and what they take for what, most often
+        """One record per annotator, the best first: the share of right votes with its 95 % interval, Cohen's κ with
+        the others (the mean over those who labelled enough of the same examples), w, and the confusions, most frequent
         first."""
         votes, prior, kappas, k = self.votes, self.posterior.mean(0), compare_people(self.votes), len(names)
         probabilities = self.posterior[votes.example, votes.label].double()
@@ -91,13 +91,13 @@ class Consensus:
         return sorted(records, key=lambda one: -one["quality"])
 
     def to_payload(self) -> dict[str, Any]:
-        """What the report shows beside that: the votes on every example, and what to label again."""
+        """The data of the report beside these records: the votes on every example, and the examples to label again."""
         again = [(i, k, round(share, 4), who) for i, k, share, who in self.list_again() if share < CERTAIN]
         return {"names": self.votes.annotators, "votes": self.votes.by_example(), "again": again}
 
     def list_again(self) -> list[tuple[int, int, float, str]]:
-        """The least certain examples: position, most probable class, its probability, and who should label it: whoever
-        is likeliest to decide it.
+        """The least certain examples: position, most probable class, its probability, and the annotator to ask, whose
+        vote is likeliest to decide it.
 
         After one more vote of annotator a the best class is expected to have Σ_v max_k z_k C_a[k, v].
         """
@@ -113,8 +113,7 @@ class Consensus:
 
 
 def predict_consensus(source: Source, classes: Mapping[int, int]) -> tuple[Predictions, Consensus, Source]:
-    """Predictions of what most annotators said, the consensus that they come from, and the source with what most said
-    as its labels, and with notes.
+    """Predictions of the majority's labels, the consensus that they come from, and the source with these and notes.
 
     The prediction learns from the majority first, then once more from the consensus. Both times every example is left
     out: its prediction must not repeat its votes. `classes` are those that a review decided, by position: annotators
@@ -235,10 +234,10 @@ def compare_people(votes: Votes, more: Tensor | None = None) -> np.ndarray:
 
 
 def weigh(votes: Votes, predicted: Tensor | None) -> Tensor:
-    """w (A,): as how much of an independent voter each annotator counts; the prediction is a voter beside them.
+    """w (A,): the part of an independent voter that each annotator counts as; the prediction is a voter beside them.
 
-    If voters err independently, κ_ab = s_a s_b with the skills s, and every triple tells s_a² = κ_ac κ_ad / κ_cd. What
-    a pair agrees beyond s_a s_b they say together. Pairs are judged from the most alike on, by voters who are not like
+    If voters err independently, κ_ab = s_a s_b with the skills s, and every triple tells s_a² = κ_ac κ_ad / κ_cd. The
+    agreement of a pair beyond s_a s_b is shared. Pairs are judged from the most alike on, by voters who are not like
     them, and one of two who speak together stands for both.
     """
     kappas, people = compare_people(votes, predicted), len(votes.annotators)

@@ -47,7 +47,7 @@ Array = NDArray[Any]
 CHOOSING = 2_000  # examples on which one of several encoders is chosen
 SIMILAR = 1_000  # examples whose neighbours are shown: as many as a person will look at
 STATISTICS_FROM = 2_000  # examples from which batch-norm statistics are computed
-WARN_ABOVE = 0.5  # share of contradicted labels from which the input is what is wrong
+WARN_ABOVE = 0.5  # share of contradicted labels above which the input is probably wrong
 WEAK_WARNING = (
     "The encoder is weak: many of the contradicted labels are its own mistakes, and it cannot tell how many labels are "
     "wrong. pip install 'bayesmooth[audit]' brings a better one."
@@ -78,19 +78,19 @@ def audit(
     quiet: bool = False,
     **columns: Any,
 ) -> Audit:
-    """Which labels are wrong, which examples ambiguous.
+    """Find the labels that look wrong and the examples that are ambiguous.
 
     Args:
         data: a folder of pictures, a table (.csv, .parquet, …), an .npz, a data frame, a Hugging Face data set on disk,
             a `Source`, or rows of numbers.
         labels: those of rows of numbers: one class per row; or several, as an array N × T of 0 and 1 or a list of sets.
         against: another split, such as the test set, given as `data` is: the audit reports examples found in both.
-        predicted: what another model says of the classes, which has not learned from these labels: an array N × K, or
+        predicted: class probabilities by another model, which has not learned from these labels: an array N × K, or
             the columns of a table. It is one more predictor, and the only one that sees errors that are always made the
             same way.
-        decisions: what a report exported: the rest is ranked anew by what they teach, what was decided is not asked
-            again, and if the queue was reviewed, the share of wrong labels is told with its interval.
-        budget: how many labels the queue for the review holds (`Audit.review`; 100). If it is given, the report opens
+        decisions: the file that a report exported. Labels that it decides are not asked again, the others are ranked
+            anew, and if the queue was reviewed, the share of wrong labels is told with its interval.
+        budget: the number of labels in the queue for the review (`Audit.review`; 100). If it is given, the report opens
             with the queue.
         encoder: of texts and pictures: the best that is installed, "plain", the name or path of a model, or a function
             from a batch to rows of numbers. Of a list, the one under which the given labels are likeliest, left out.
@@ -99,10 +99,10 @@ def audit(
         leave_out: judge each label by the posterior without its own example. By default it has seen all of them: a
             variational fit memorises little, and this finds the most (docs/audit-method.md).
         quiet: no progress.
-        columns: what the columns of a table mean, by the names of `bayesmooth.data.Columns`: `label`, `clean_label`,
-            `text`, `image`, `id`, `features`, `class_names`, `encoding`. `annotator` says who gave the label: one row
-            per vote, and `id` names the example; the label that most gave is audited, the consensus is suggested.
-            `tags` names columns of 0 and 1, one per tag, and `separator` is what stands between the tags in one column:
+        columns: the meaning of a table's columns, by the names of `bayesmooth.data.Columns`: `label`, `clean_label`,
+            `text`, `image`, `id`, `features`, `class_names`, `encoding`. `annotator` names the annotators: one row
+            per vote, and `id` names the example; the majority's label is audited, the consensus is suggested.
+            `tags` names columns of 0 and 1, one per tag, and `separator` is the text between the tags in one column:
             tags to add and to remove are suggested.
 
     >>> y = torch.arange(40) // 20
@@ -162,9 +162,9 @@ def choose_encoder(
 
 
 def audit_votes(data: Any, votes: Any, *, quiet: bool = False, **columns: Any) -> Audit:
-    """Which labels of several people are wrong: `votes` is an array N × A beside rows of numbers, with gaps (−1, NaN,
-    None). The label that most gave is audited, the consensus is suggested, and `Audit.consensus` says how good
-    everybody is. A table with one row per vote goes to `audit`, `annotator=`."""
+    """Find the wrong labels among those of several people. `votes` is an array N × A beside rows of numbers, with gaps
+    (−1, NaN, None). The majority's label is audited, the consensus is suggested, and `Audit.consensus` has the quality
+    of every annotator. A table with one row per vote goes to `audit`, `annotator=`."""
     labels = read_vote_array(votes, read_columns(columns).class_names)
     return audit(data, labels, quiet=quiet, **columns)
 
@@ -178,7 +178,7 @@ def audit_probabilities(
     quiet: bool = False,
     **columns: Any,
 ) -> Audit:
-    """Which labels are wrong by predictions that somebody's model made, which should be out of sample.
+    """Find the labels that look wrong by the predictions of another model, which should be out of sample.
 
     `probabilities` is an array N × K beside `labels` (or N × T beside tags), or a file with both. `columns` are those
     of `audit`.
@@ -211,7 +211,7 @@ def audit_network(
     leave_out: bool = False,
     quiet: bool = False,
 ) -> Audit:
-    """Which labels are wrong by a network that was trained on them.
+    """Find the labels that look wrong by a network that was trained on them.
 
     `posterior` is its posterior, or the optimizer that learned it (IVON, BSAM). `data` is a `Source`, or batches
     (inputs, labels) in a fixed order. The prediction averages over `samples` draws of the weights; each draw computes
@@ -319,7 +319,7 @@ def find_known(source: Source, decisions: str | Path | None) -> dict[int, int]:
 def open_other_split(against: Any, source: Source, columns: Columns, encoder: Any, cache: Any) -> Source:
     """The split that is only compared with, scaled as these examples are; its labels are not judged, so any will do.
 
-    One whose rows mean something else is an error.
+    A split whose rows mean something else is an error.
     """
     other = embed(choose_inputs(open_source(against, columns), columns), encoder, cache)
     names, others = (part.reading.names if part.mean and part.reading is not None else () for part in (source, other))
@@ -355,7 +355,7 @@ def make_audit(
     against: Source | None = None,
     consensus: Consensus | None = None,
 ) -> Audit:
-    """The ranked table: findings, figures, the queue, what decisions teach, and the neighbours of what will be seen."""
+    """The ranked table: findings, figures, the queue, the effect of decisions, neighbours of examples to show."""
     judged = {"class_names": source.class_names, **predictions.judge()}
     judged = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in judged.items()}
     left_out, labels = predictions.left_out, predictions.labels

@@ -1,4 +1,4 @@
-"""What a reviewer decided, read from the report's CSV and applied to the labels, wherever these are kept.
+"""A reviewer's decisions, read from the report's CSV and applied to the labels in their own format.
 
 A decisions file has the columns `id,given,decision,new_label,drawn`; `decision` is one of `keep`, `relabel`,
 `remove` (the row leaves the data) and `skip`, and `new_label` is filled for `relabel` only. Labels are class names; a
@@ -41,7 +41,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Corrected:
-    """Labels after the decisions, with the positions of what was changed and of what is removed."""
+    """Labels after the decisions, with the positions of the changed and of the removed ones."""
 
     labels: Labels
     relabelled: tuple[int, ...]
@@ -118,8 +118,8 @@ def clean(
 ) -> Corrected:
     """Write `out`: the labels with the decisions applied, in the format they came in, all else as it was.
 
-    `labels` is what was audited (a CSV, TSV, Parquet, .npz or .npy file, a Hugging Face data set on disk, a folder of
-    pictures) or the `audit.csv` of it. `columns` say what its columns mean, by the names of
+    `labels` are the audited data (a CSV, TSV, Parquet, .npz or .npy file, a Hugging Face data set on disk, a folder of
+    pictures) or their `audit.csv`. `columns` give the meaning of the columns, by the names of
     `bayesmooth.data.Columns` (`label`, `id`, `class_names`, `encoding`, `tags`, `separator`); else those that were
     audited count, if the `audit` is at hand (a folder; by default that of the decisions, or `audit`), else the usual
     names. Rows without ids are known by their content. No input is ever written to.

@@ -52,13 +52,13 @@ PAIRS_WEIGHED = 500_000  # pairs on which the weight of the posteriors is chosen
 
 
 class Tags(NamedTuple):
-    """What is predicted of every pair of example and tag (N, T), the tags in the order of the vocabulary."""
+    """Predictions of every pair of example and tag (N, T), the tags in the order of the vocabulary."""
 
     vocabulary: Vocabulary
     given: Array
     """1 where the example has the tag."""
     probabilities: Array
-    """The probability that the example should have the tag; for a tag that is not judged, what is given."""
+    """The probability that the example should have the tag; for a tag that is not judged, its given value."""
     scores: Array
     """Higher: the tag is more likely wrongly there, or wrongly not there."""
     worst: Array
@@ -77,14 +77,14 @@ class TagAudit(Audit):
 
     @property
     def headline(self) -> str:
-        """How many tags look wrong."""
+        """The claim in one sentence, which counts tags."""
         if "error_rate" in self.summary:
             return super().headline
         changes, wrong = int(self.count_changes().sum()), int(self.contradicted.sum())
         return f"{changes:,} tags look wrong, on {wrong:,} of {len(self):,} examples."
 
     def count_changes(self) -> Array:
-        """2 × T: how many examples each tag should be added to, and removed from."""
+        """2 × T: the number of examples that each tag should be added to, and removed from."""
         carried = self.tags.vocabulary.table(self.class_names).numpy()
         before, after = carried[self.given], carried[self.suggested]
         return np.stack([(after > before).sum(0), (after < before).sum(0)])
@@ -99,7 +99,7 @@ class TagAudit(Audit):
         return table
 
     def describe_labels(self) -> dict[str, Any]:
-        """What audit.json says of every tag."""
+        """The entries of audit.json on every tag."""
         columns = (self.label_names, self.tags.given.sum(0).tolist(), *self.count_changes().tolist())
         names = ("name", "examples", "to_add", "to_remove")
         return {"tags": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]}
@@ -124,7 +124,7 @@ class TagPredictions:
     given: Labels
     tags: tuple[Predictions, ...]
     judged: Tensor
-    """Which tags of the vocabulary these are, (T,)."""
+    """The mask of these tags in the vocabulary (T,)."""
     mixed: Tensor
     """Whether a copy of the example differs in this tag (N, T)."""
     method: str
@@ -133,7 +133,7 @@ class TagPredictions:
 
     @property
     def labels(self) -> Tensor:
-        """All pairs as examples of 2T classes, each tag its own two: what rates are estimated from."""
+        """All pairs as examples of 2T classes, two for each tag: rates are estimated from these."""
         return torch.cat([2 * t + tag.labels for t, tag in enumerate(self.tags)])
 
     @property
@@ -239,7 +239,7 @@ def predict_tag(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def take_tag_probabilities(source: Source, rows: Tensor) -> TagPredictions:
-    """Somebody's P(tag) (N, T), out of sample one hopes."""
+    """P(tag) (N, T) by another model, which should be out of sample."""
     labels = source.labels
     assert labels.vocabulary is not None
     given = labels.table()
@@ -255,7 +255,7 @@ def take_tag_probabilities(source: Source, rows: Tensor) -> TagPredictions:
 
 
 def find_judged(labels: Labels) -> Tensor:
-    """Which tags enough examples have and enough lack (T,)."""
+    """The mask of the tags that enough examples have and enough lack (T,)."""
     counts = labels.table().sum(0)
     return torch.minimum(counts, len(labels) - counts) >= FEWEST
 

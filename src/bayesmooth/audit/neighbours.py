@@ -33,7 +33,7 @@ class Keys:
     """
 
     def __init__(self, rows: Tensor, queries: int = 0) -> None:
-        """`queries`: about how many rows will be searched for."""
+        """`queries`: the approximate number of rows that will be searched for."""
         self.rows, self.order = rows, torch.arange(len(rows), device=rows.device)
         self.centres, self.bounds = rows[:0], [*range(0, len(rows), COLUMNS), len(rows)]
         cells = min(4 * int(len(rows) ** 0.5), len(rows) // SMALLEST)

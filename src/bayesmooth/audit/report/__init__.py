@@ -92,7 +92,7 @@ def pack_share(values: Array) -> dict[str, str] | None:
 
 
 def make_payload(audit: Audit) -> dict[str, Any]:
-    """What the page knows but its pictures: columns as base64 of little-endian arrays, the rest as it is."""
+    """The data of the page but its pictures: columns as base64 of little-endian arrays, the rest as it is."""
     source, findings, review = audit.examples, audit.findings, audit.review
     columns = {
         "given": pack(audit.given),
@@ -153,7 +153,7 @@ def make_payload(audit: Audit) -> dict[str, Any]:
 
 
 def describe_label(audit: Audit) -> dict[str, Any]:
-    """What a label is, and what the page has to know to show and change one."""
+    """The kind of the labels, and the data that the page needs to show and change one."""
     label: dict[str, Any] = {"kind": "class", "named": audit.examples.names_classes, "likeliest": None}
     ranked, shares, most = audit.probabilities, audit.probabilities, LIKELIEST
     if audit.tags is not None:
@@ -178,7 +178,7 @@ def choose_texts(audit: Audit, columns: Mapping[str, Sequence[str]]) -> dict[str
 
 
 def describe_truth(flagged: Array, wrong: Array) -> str:
-    """Where the true labels are known: how many of the flagged are wrong, and how many were missed."""
+    """A sentence where the true labels are known: the numbers of flagged labels that are wrong, and of missed ones."""
     both, all_flagged, all_wrong = (int(some.sum()) for some in (flagged & wrong, flagged, wrong))
     share = f" ({format_percent(both / all_flagged)})" if all_flagged else ""
     missed = f"{all_wrong - both:,} of {all_wrong:,} wrong labels were missed"
@@ -188,7 +188,7 @@ def describe_truth(flagged: Array, wrong: Array) -> str:
 
 
 def write_clean_command(audit: Audit) -> tuple[str, str, str]:
-    """Beside what to run the command that applies decisions, and its text before and after the name of their file.
+    """The file beside which to run the command that applies decisions, and its text before and after their file's name.
 
     Votes, and data that lie in no file with labels, are cleaned in the table that stands beside the page.
     """
@@ -203,7 +203,7 @@ def write_clean_command(audit: Audit) -> tuple[str, str, str]:
 
 
 def choose_pictures(audit: Audit, count: int) -> list[list[tuple[int, int, int, str]]]:
-    """Pictures of the sample to review, of the worst labels and of what was found; then small ones of their neighbours.
+    """Pictures of the sample to review, of the worst labels and of the findings; then small ones of their neighbours.
 
     None where the data has no pictures, or Pillow is not there to make them.
     """
