@@ -309,7 +309,7 @@ def _check_array(array: Array) -> Array:
     if array.dtype.kind not in "biufUS":
         raise InputError("not an array of numbers or strings")
     if array.dtype.kind == "U":
-        array.tolist()  # what is no character fails here, and not far from the file
+        array.tolist()  # an invalid character fails here, and not far from the file
     return array
 
 

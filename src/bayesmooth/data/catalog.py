@@ -25,7 +25,7 @@ PIECE = 8192  # rows whose statistics are computed at once
 
 
 class MissingError(InputError):
-    """Files that are not where they should be; `load` adds how to bring them."""
+    """Files that are not where they should be; `load` adds a way to get them."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def source(
     standardize: bool = True,
     **columns: Any,
 ) -> Source:
-    """What `bayesmooth audit` opens: a table, a folder of pictures, arrays; texts and pictures are embedded.
+    """Data as `bayesmooth audit` opens them: a table, a folder of pictures, arrays; texts and pictures are embedded.
 
     The split is a column `split`, or stands in the path: `data/{split}.csv`. Without either all rows are for training:
     `data.validation` holds some back. Every column of numbers is standardised, unless `standardize` is false.

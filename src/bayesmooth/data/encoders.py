@@ -196,7 +196,7 @@ class Cache:
 
 
 def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
-    """The side that pictures are decoded at: what the encoder asks for, else by the median of their own sides."""
+    """The side that pictures are decoded at: the one of the encoder, else by the median of their own sides."""
     if encoder == PLAIN:
         return SMALL_SIDE
     if isinstance(encoder, str):
@@ -262,7 +262,7 @@ def _load_vision_model(name: str, device: torch.device) -> Encode:
 
 
 def _average(network: Encode, prepare: Encode, device: torch.device) -> Encode:
-    """What a network gives for pictures, averaged over places (N, C, H, W) or tokens (N, T, C)."""
+    """A function from pictures to the output of a network, averaged over places (N, C, H, W) or tokens (N, T, C)."""
 
     def encode(pictures: Tensor) -> Tensor:
         rows: Tensor = network(prepare(pictures).to(device))
@@ -272,7 +272,7 @@ def _average(network: Encode, prepare: Encode, device: torch.device) -> Encode:
 
 
 def _load(name: str, load: Callable[[], Any]) -> Any:
-    """Load a model; whatever its library or the hub raises is ours."""
+    """Load a model; every error of its library or of the hub becomes an `InputError`."""
     try:
         # Libraries print bars and greetings.
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

@@ -1,4 +1,4 @@
-"""What is learned from: the columns of a table that hold numbers, categories, vectors, texts or pictures."""
+"""The inputs to learn from: the columns of a table that hold numbers, categories, vectors, texts or pictures."""
 
 import math
 import re
@@ -48,7 +48,7 @@ class Cells:
 
     @cached_property
     def kind(self) -> str:
-        """What its type holds: vectors, words, numbers, other plain values, or none of these."""
+        """The kind of its values: vectors, words, numbers, other plain values; empty for any others."""
         types, kind = require("pyarrow", "data").types, self.values.type
         if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
             return "vectors"
@@ -61,7 +61,7 @@ class Cells:
 
     @cached_property
     def present(self) -> Array:
-        """Which of them are there."""
+        """The mask of the values that are not missing."""
         gone = self.values.is_null(nan_is_null=True)
         return ~np.asarray(gone.to_numpy())
 
@@ -74,7 +74,7 @@ class Cells:
 
     @cached_property
     def numbers(self) -> Array:
-        """As reals, NaN for what is none."""
+        """As reals, NaN for a value that is none."""
         if self.kind == "numbers":
             return np.asarray(self.values.to_numpy(), np.float64)
         if self.kind not in ("words", "plain"):
@@ -105,7 +105,7 @@ class Cells:
         return sorted(levels) if 2 <= len(levels) <= min(CATEGORIES, len(self) / 4) else []
 
     def explain_identity(self) -> str:
-        """Why a column of numbers tells nothing about the class of a row; empty where it may."""
+        """The reason why a column of numbers tells nothing about the class of a row; empty where it may."""
         word = self.name.lower().strip()
         if re.fullmatch(r"(unnamed: \d+|)", word):
             return "row numbers"
@@ -120,7 +120,7 @@ class Cells:
         return "row numbers" if counts else ""
 
     def stack(self) -> Tensor:
-        """Those vectors that are there."""
+        """The vectors that are not missing."""
         vectors = self.values.drop_null().combine_chunks()
         sizes = np.asarray(require("pyarrow.compute", "data").list_value_length(vectors).to_numpy())
         flat = vectors.flatten().to_numpy(zero_copy_only=False)
@@ -142,12 +142,12 @@ def read_cells(source: Source) -> Rows:
 
 @dataclass(frozen=True)
 class Reading:
-    """How the inputs of training were read, so that new ones are read alike; plain data, as JSON keeps it."""
+    """The reading of the inputs of training, by which new ones are read alike; plain data, as JSON keeps it."""
 
     label: str | None = None  # the columns of the labels, of the texts and of the pictures
     text: str | None = None
     image: str | None = None
-    encoder: str | None = None  # what turned texts or pictures into rows of numbers
+    encoder: str | None = None  # of texts or pictures, from which it makes rows of numbers
     numbers: dict[str, float] = field(default_factory=dict)
     """By column, its mean over the training rows, which a missing number counts as."""
     categories: dict[str, list[str]] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Reading:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the inputs are called: the columns of vectors, or one name per number."""
+        """The names of the inputs: the columns of vectors, or one name per number."""
         ones = (f"{c}={level}" for c, levels in self.categories.items() for level in levels)
         return (*self.vectors, *self.numbers, *ones)
 
@@ -217,7 +217,7 @@ class Reading:
 
 
 def learn_reading(rows: Rows, names: Sequence[str], named: bool) -> tuple[Reading, dict[str, str]]:
-    """How these columns are learned from: as vectors, else as numbers and categories; and why some are not, which is an
+    """The reading of these columns, as vectors, else as numbers and categories, and the reasons to leave some out: an
     error where the user `named` them. Ids and row numbers are learned from only if they are named.
 
     A stray word in a column of numbers is a finding, not a reason to leave the column out.

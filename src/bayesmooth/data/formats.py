@@ -1,6 +1,6 @@
 """The formats of tables, read and written: CSV and JSON, packed or not, Excel, Parquet, frames, Hugging Face.
 
-What is not changed is written again as it was, text to the byte.
+Unchanged values are written again as they were, text to the byte.
 """
 
 import codecs
@@ -20,7 +20,7 @@ from bayesmooth.errors import InputError, require
 from bayesmooth.files import name_errors, write_atomically
 
 LONGEST = 2**31 - 1  # field of a CSV; by itself the library stops at 128 kB
-AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
+AUDIT = ["id", "rank", "given"]  # the first columns of the table of an audit; its texts are guarded
 BY_MARK = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
@@ -176,7 +176,7 @@ def read_frame(frame: Any, columns: Columns) -> Table:
 
 
 def read_excel(path: Path, columns: Columns) -> Table:
-    """The values of the first sheet of an .xlsx; formulas are read as what they gave when it was saved."""
+    """The values of the first sheet of an .xlsx; a formula is read as its value when the file was saved."""
     library = require("openpyxl", "data")
     with name_errors(path, "workbook"):
         sheet = library.load_workbook(path, data_only=True).worksheets[0]

@@ -82,7 +82,7 @@ class ImageFiles:
     def open(self, number: int) -> Iterator[Any]:
         """One picture as Pillow opens it, of `FORMATS` only: others start programs, as EPS does Ghostscript.
 
-        Whatever is wrong with it, also while the body reads its pixels, is an error that names it.
+        Every failure, also while the body reads its pixels, is an error that names the picture.
         """
         item = self.items[number]
         file: Any = io.BytesIO(item) if isinstance(item, bytes) else self.root / item
@@ -136,13 +136,13 @@ def read_folder(path: Path, columns: Columns, labelled: bool = True, split: str 
     is its path below the folder of the classes.
 
     Without labels it is a folder of pictures in any folders. Spellings of a class that differ only in how accents are
-    encoded are one class. What is left out is a note.
+    encoded are one class. A note lists pictures in other formats.
     """
     if columns.tags is not None or columns.separator is not None:
         raise InputError(f"{path}: tags are read from tables; list the pictures in one")
     base = path / split if labelled and (path / "train").is_dir() else path
     listed = [file.as_posix() for file in walk(base, follow=int(labelled))]
-    if labelled:  # what lies in the folder of a class
+    if labelled:  # files in the folder of a class
         listed = [name for name in listed if "/" in name and not name.startswith(".")]
     listed.sort(key=lambda name: (unicodedata.normalize("NFC", name.partition("/")[0]) if labelled else "", name))
     files = [name for name in listed if Path(name).suffix.lower() in SUFFIXES and not SURROGATES.search(name)]
