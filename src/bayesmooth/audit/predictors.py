@@ -31,7 +31,7 @@ from bayesmooth.progress import bar, track
 from bayesmooth.theory.glm import GLMFit, fit_glm
 from bayesmooth.theory.links import softmax_moments
 
-SAMPLE = 100_000  # rows that are learned from: more hardly change what is learned
+SAMPLE = 100_000  # rows that are learned from: more hardly change the result
 ROWS_PER_CLASS = 100  # that are in the sample at least, if the class has so many
 ROWS_AT_ONCE = 1 << 13  # that are read, or multiplied
 LARGEST = 1e15  # number in an embedding: squares of larger ones overflow

@@ -87,7 +87,7 @@ def audit(arguments: Namespace) -> int:
     if "," in str(options.get("encoder")):
         options["encoder"] = split_names(options["encoder"])
     if (arguments.source / RUN).is_file():
-        from bayesmooth.train import Run  # here: whoever audits a table never loads the training
+        from bayesmooth.train import Run  # here: the audit of a table never loads the training
 
         if foreign := [name for name in options if name not in OF_RUNS]:
             raise InputError(f"--{foreign[0].replace('_', '-')}: not for a run, whose recipe says it")
@@ -143,7 +143,7 @@ def clean(arguments: Namespace) -> int:
 
 
 def _print(result: "Audit", count: int) -> None:
-    """What was learned from, the headline and the worst of the labels that look wrong."""
+    """Print the notes, the headline, the findings and the worst of the labels that look wrong."""
     for note in result.summary["notes"]:
         print(f"note: {note}")
     print(repr(result).removeprefix("Audit(").removesuffix(")"))

@@ -73,7 +73,7 @@ def sweep(arguments: Namespace) -> int:
 
 
 def make_executor(arguments: Namespace) -> Executor:
-    """Where the runs go; options that this place does not have are refused rather than dropped."""
+    """The executor of the runs; options that it does not have are refused rather than dropped."""
     from bayesmooth.train.sweep import Processes, RayTasks
 
     for name in ("jobs", "cpus"):
@@ -90,7 +90,7 @@ def make_executor(arguments: Namespace) -> Executor:
 
 
 def report_failures(outcomes: "Sequence[Outcome]") -> int:
-    """Say what did not end well; the exit code."""
+    """Print the runs that did not end well; return the exit code."""
     from bayesmooth.train.sweep import OVER
 
     bad = [outcome for outcome in outcomes if outcome.status not in OVER]

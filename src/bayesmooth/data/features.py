@@ -147,7 +147,7 @@ class Reading:
     label: str | None = None  # the columns of the labels, of the texts and of the pictures
     text: str | None = None
     image: str | None = None
-    encoder: str | None = None  # of texts or pictures, from which it makes rows of numbers
+    encoder: str | None = None  # of the texts or pictures
     numbers: dict[str, float] = field(default_factory=dict)
     """By column, its mean over the training rows, which a missing number counts as."""
     categories: dict[str, list[str]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Hugging Face: `fit_trainer` lets held-out labels choose how a `Trainer`'s model is trained; a callback for one run.
+"""Hugging Face: `fit_trainer` lets held-out labels choose the settings of a `Trainer`; a callback for one run.
 
     result = fit_trainer(Trainer(model_init=make_model, args=args, train_dataset=data))
 
@@ -28,11 +28,11 @@ from bayesmooth.posterior import Posterior
 base = require("transformers", "huggingface")
 accelerate = require("accelerate", "huggingface")
 
-UNSET_BETA2 = 0.99999  # what IVON takes where it knows no steps
+UNSET_BETA2 = 0.99999  # IVON's default where it knows no steps
 
 
 def fit_trainer(trainer: Any, **options: Any) -> Fit:
-    """`bayesmooth.fit` of what a Trainer holds, whose model then has the weights that held-out labels chose.
+    """`bayesmooth.fit` with the parts of a Trainer, whose model then has the weights that held-out labels chose.
 
     `model_init`, data sets, collator, batch size and epochs are the Trainer's. Held-out labels are those of its
     `eval_dataset`, or a part of the training set where there is none. Optimizer, schedule and precision are those of

@@ -1,6 +1,6 @@
 """Lightning: a callback for gradient accumulation and for evaluation averaged over the posterior.
 
-Automatic optimization takes IVON as it is; this adds what it cannot do alone.
+Automatic optimization takes IVON as it is; this adds the rest.
 """
 
 from contextlib import ExitStack, suppress
