@@ -89,7 +89,7 @@ class Findings:
         return {FINDINGS[kind]: int(mask.sum()) for kind, mask in self.masks().items()}
 
     def __str__(self) -> str:
-        """All findings in one line."""
+        """The counts of the findings, in one line."""
         parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts().items() if count]
         return ", ".join(parts) or "nothing"
 

@@ -100,7 +100,7 @@ class Review:
 
     @cached_property
     def control(self) -> Taught:
-        """The chances after the decisions on the queue alone: the share is told by these; more ones do not move it."""
+        """The chances after the decisions on the queue alone: the share is told by these; later ones do not move it."""
         queued = {int(i): self.wrong[int(i)] for i in self.queue if int(i) in self.wrong}
         return self.taught if len(queued) == len(self.wrong) else teach(self.traits, queued)
 

@@ -327,7 +327,7 @@ def check_source_stays(directory: Path, source: Path | None) -> None:
 
 
 def format_sureness(probability: float) -> str:
-    """The sureness of a prediction in words.
+    """The certainty of a prediction in words.
 
     >>> format_sureness(0.6)
     'likely'

@@ -229,7 +229,7 @@ AUGMENTATIONS: dict[str, Augment | None] = {
     "crop_flip": Augment(pad=4, flip=True),
     "crop224_flip": Augment(size=224, flip=True),
 }
-"""The names for a recipe: `crop_flip` is CIFAR's usual one, `crop224_flip` cuts 224 out of 256."""
+"""Augmentations by their name in a recipe: `crop_flip` is CIFAR's usual one, `crop224_flip` cuts 224 out of 256."""
 
 
 def batches(
