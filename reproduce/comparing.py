@@ -10,6 +10,7 @@ sentences are judged that way; our own claims choose them as IVON's h₀.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -230,6 +231,7 @@ def make_comparison(
 
     def compare(scale: Scale, seeds: Iterable[int]) -> Iterator[Cell]:
         """All noises with one seed before the next seed."""
+        scale = replace(scale, **scale.grids.get(task, {}))
         grids = {"LS": scale.alphas, "SAM": scale.rhos, TUNED_IVON: scale.chosen_hessians}
         for seed, noise in product(seeds, noises(scale)):
             cell = partial(scale.cell, task, noise, seed)
@@ -239,10 +241,6 @@ def make_comparison(
             for method, strengths in grids.items():
                 yield from (cell(method, strength) for strength in strengths)
 
-    def cells(scale: Scale) -> list[Cell]:
-        again = (cell for cell in compare(scale, scale.more_seeds) if cell.strength is None)
-        return [*compare(scale, scale.seeds), *again]
-
     def more(scale: Scale, table: Table) -> list[Cell]:
         # SGD always: early stopping has trained these runs already.
         chosen = {(noise, m, 0.0) for noise in table["noise"].unique() for m in BASELINES}
@@ -251,7 +249,17 @@ def make_comparison(
         again = compare(scale, scale.more_seeds)
         return [cell for cell in again if (cell.noise, cell.method, cell.strength) in chosen]
 
-    return Study(name, cells, draw, claims, more=more, summarise=summarise)
+    return Study(
+        name,
+        lambda scale: [
+            *compare(scale, scale.seeds),
+            *(c for c in compare(scale, scale.more_seeds) if c.strength is None),
+        ],
+        draw,
+        claims,
+        more=more,
+        summarise=summarise,
+    )
 
 
 CIFAR10_NOISY = make_comparison("cifar10-noisy", "cifar10", judge_all)

@@ -5,7 +5,7 @@ A cell is a place in a figure: noise, method, its strength, seed; `Scale` knows 
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,8 @@ class Scale:
     flips: tuple[str, ...] = ("symmetric 20 %", "symmetric 40 %", "pairflip 20 %")
     hessians: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.5, 0.9)  # of the curves over h₀
     chosen_hessians: tuple[float, ...] = ()  # from which validation chooses in each comparison
-    rates_by_noise: tuple[str, ...] = ()  # tasks that take the paper's rates from its recipes
+    rates_by_noise: tuple[str, ...] = ()  # tasks that take the paper's rates from its recipes, under noise
+    grids: Mapping[str, Section] = field(default_factory=dict)  # by task, for those that have grids of their own
     noise_samples: int = 64  # of the posterior, to measure the label noise
     studies: tuple[str, ...] = ()  # for which the scale is meant; empty: all
 
@@ -80,7 +81,8 @@ class Scale:
         # The paper has recipes of its own for some kinds of noise.
         own, paper = (dict(tasks.get(f"{task}, {noise}", tasks[task])) for tasks in (self.tasks, SCALES["full"].tasks))
         tree = read_recipe(f"{own.pop('recipe')}-{method}")
-        given = read_recipe(f"{paper['recipe']}-{method}")["optimizer"] if task in self.rates_by_noise else {}
+        by_noise = task in self.rates_by_noise and noise != "none"
+        given = read_recipe(f"{paper['recipe']}-{method}")["optimizer"] if by_noise else {}
         rates = {key: given[key] for key in TUNED_BY_PAPER if key in given}
         # Digits come with the right labels, so at smoke scale some are flipped.
         flipped = self.name == "smoke" and noise == NATURAL

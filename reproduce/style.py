@@ -165,36 +165,34 @@ def write_page(out: Path) -> None:
     counts = count_claims([claim for study in studies.values() for claim in study["claims"]])
     title = "Trained on labels that are partly wrong" if "demo" in studies else "The paper's figures, claim by claim"
     parts = [HEAD, f"<main><h1>{title}</h1><p>{counts}</p><ul>{''.join(links)}</ul>"]
-    write_atomically(out / "index.html", "\n".join([*parts, *map(_section, studies.values()), "</main></html>\n"]))
-
-
-def _section(study: dict[str, Any]) -> str:
-    name, shows = escape(study["study"]), escape(study["shows"])
-    head, *rows = study.get("table") or [[]]
-    numbers = "".join(
-        f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
-        for tag, row in [("th", head), *(("td", row) for row in rows)]
-    )
-    facts = [
-        f"{study['scale']} scale",
-        f"{study['runs']} runs",
-        f"{format_duration(study['seconds'])} of training",
-        *(f"{study[what]} runs {what}" for what in ("missing", "diverged") if study.get(what)),
-    ]
-    claims = "\n".join(
-        f"<tr><td>{'(ours) ' * claim['own']}{escape(claim['says'])}</td>"
-        f"<td>{escape(claim['measured']).replace('; ', '<br>')}</td>"
-        f"<td class='verdict' style='color:{VERDICTS[claim['verdict']]}'>{claim['verdict']}</td></tr>"
-        for claim in study["claims"]
-    )
-    return (
-        f"<section id='{name}'><h2>{escape(study['title'])}</h2>"
-        f"<p>{shows}</p><img alt='{shows}' src='{name}.png'>"
-        + (f"<div class='scroll'><table class='numbers'>{numbers}</table></div>" if rows else "")
-        + f"<table><tr><th>claim</th><th>measured</th><th>verdict</th></tr>{claims}</table>"
-        f"<p class='small'>{escape(' · '.join(facts))} · <a href='{name}.csv'>data</a> · "
-        f"<code>{escape(study['command'])}</code></p></section>"
-    )
+    for study in studies.values():
+        name, shows = escape(study["study"]), escape(study["shows"])
+        head, *rows = study.get("table") or [[]]
+        numbers = "".join(
+            f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
+            for tag, row in [("th", head), *(("td", row) for row in rows)]
+        )
+        facts = [
+            f"{study['scale']} scale",
+            f"{study['runs']} runs",
+            f"{format_duration(study['seconds'])} of training",
+            *(f"{study[what]} runs {what}" for what in ("missing", "diverged") if study.get(what)),
+        ]
+        claims = "\n".join(
+            f"<tr><td>{'(ours) ' * claim['own']}{escape(claim['says'])}</td>"
+            f"<td>{escape(claim['measured']).replace('; ', '<br>')}</td>"
+            f"<td class='verdict' style='color:{VERDICTS[claim['verdict']]}'>{claim['verdict']}</td></tr>"
+            for claim in study["claims"]
+        )
+        parts += [
+            f"<section id='{name}'><h2>{escape(study['title'])}</h2>"
+            f"<p>{shows}</p><img alt='{shows}' src='{name}.png'>"
+            + (f"<div class='scroll'><table class='numbers'>{numbers}</table></div>" if rows else "")
+            + f"<table><tr><th>claim</th><th>measured</th><th>verdict</th></tr>{claims}</table>"
+            f"<p class='small'>{escape(' · '.join(facts))} · <a href='{name}.csv'>data</a> · "
+            f"<code>{escape(study['command'])}</code></p></section>"
+        ]
+    write_atomically(out / "index.html", "\n".join([*parts, "</main></html>\n"]))
 
 
 def write_paper(results: Path) -> None:

@@ -72,10 +72,10 @@ def find_device(name: str | None) -> torch.device:
     """The device that is asked for, else a GPU if there is one, else the CPU."""
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError:
-        raise InputError(f"device {name!r}: must be cpu, cuda or cuda:N") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device {name!r}: {torch.cuda.device_count()} GPUs here; leave it out, or use cpu")
+        torch.empty(0, dtype=torch.float32, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"device {name!r}: torch has none here ({reason}); leave it out, or use cpu") from None
     return device
 
 

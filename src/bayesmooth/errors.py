@@ -27,7 +27,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     if near := get_close_matches(name, known):
         return f"did you mean {' or '.join(map(repr, near))}?"
-    return f"there are {', '.join(map(repr, known)) or 'none'}"
+    return f"there are {', '.join(map(repr, known[:8])) or 'none'}" + f", … ({len(known)} in all)" * (len(known) > 8)
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:

@@ -1,7 +1,9 @@
 """Embeddings are made once, survive an interruption, and carry what the encoder knows."""
 
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +151,16 @@ def test_plain_features_tell_colours_and_directions_apart() -> None:
     far = torch.cdist(rows, rows) + 9 * torch.eye(4)
     assert float(far.min()) > 0.5
     assert torch.equal(plain_pictures(stripes[None, :1])[0], rows[2])  # grey in one channel
+
+
+def test_a_damaged_row_is_made_again(seen: list[str], tmp_path: Path) -> None:
+    rows = embed(TEXTS, tmp_path)
+    (file,) = tmp_path.iterdir()
+    for numbers in (b"", b"abc", np.array([np.inf, 1], "<f4").tobytes()):
+        with closing(sqlite3.connect(file)) as base, base:
+            base.execute("UPDATE entries SET numbers = ?", [numbers])
+        assert torch.equal(embed(TEXTS, tmp_path), rows)
+    assert seen == TEXTS * 4
 
 
 WIDE = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}

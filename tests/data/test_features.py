@@ -1,5 +1,9 @@
 import pytest
 
+from bayesmooth.data import Columns, open_source
+from bayesmooth.data.opening import make_ready
+from bayesmooth.errors import InputError
+
 pandas = pytest.importorskip("pandas")
 
 
@@ -37,9 +41,23 @@ def test_row_numbers_and_ids_are_left_out_and_said(write, name, values, why, ope
         assert open_data(path, features=[name, "x"]).inputs.shape == (10, 2)
 
 
-def test_between_semicolons_a_number_may_have_a_decimal_comma(write, open_data):
-    examples = open_data(write("x;y;label\n1,5;-2,25;a\n3;4,0;b\n"))
-    assert examples.inputs.tolist() == [[1.5, -2.25], [3, 4]]
+def test_a_comma_is_a_decimal_point_where_it_cannot_mean_thousands(write, open_data):
+    for mark in ";\t":
+        examples = open_data(write("x;y;label\n1,5;-2,25;a\n3;4,0;b\n".replace(";", mark)))
+        assert examples.inputs.tolist() == [[1.5, -2.25], [3, 4]]
+    assert open_data(write('x,label\n"1,5",a\n"3,25",b\n')).inputs.tolist() == [[1.5], [3.25]]
+    with pytest.raises(InputError, match=r"column 'x': 1,234 may be 1\.234 or 1234"):
+        open_data(write('x,label\n"1,234",a\n"5,678",b\n'))
+
+
+def test_a_gap_among_probabilities_is_an_error_that_names_its_cell_and_their_columns_are_noted(write, open_data):
+    rows = "x,a,b,label\n1,.5,.5,a\n2,.4,,b\n2,.7,.3,a\n"
+    columns = Columns()
+    with pytest.raises(InputError, match=r"row 3, column 'b': '' is no finite number"):
+        make_ready(open_source(write(rows), columns, predicted=True), columns, predicted=True)
+    whole = make_ready(open_source(write(rows.replace(",,", ",.6,")), columns, predicted=True), columns, predicted=True)
+    assert whole.inputs.tolist() == [[0.5, 0.5], [0.4, 0.6], [0.7, 0.3]]
+    assert "learned from 'a', 'b'" in map(str, whole.notes)
 
 
 def test_a_column_of_vectors_is_taken_as_it_is(tmp_path, open_data):

@@ -179,6 +179,10 @@ def test_a_data_set_of_torch_and_its_loader_keep_the_order_of_the_data() -> None
     named.classes = ["cat", "dog"]
     source = open_source(named)
     assert (source.class_names, source.pictures.shape) == (("cat", "dog"), (COUNT, 3, 9, 9))
+    data.classes = 2  # a number of classes is no list of names
+    assert open_source(data).class_names == ("0", "1")
+    with pytest.raises(InputError, match="list: its inputs have several shapes"):
+        open_source(DataLoader([(X[0], 0), (X[0, :1], 1)]))
     for odd in (TensorDataset(X), TensorDataset(X[:0], Y[:0])):
         with pytest.raises(InputError, match="must be pairs"):
             open_source(odd)
@@ -210,6 +214,9 @@ def test_of_several_splits_the_training_split_is_opened(tmp_path: Path) -> None:
     whole.save_to_disk(tmp_path / "set")
     for what in (whole, tmp_path / "set"):
         assert open_source(what).column("text") == ["a"] * 3
+    streamed = part("x").to_iterable_dataset()
+    for what in (streamed, datasets.IterableDatasetDict({"train": streamed})):
+        assert open_source(what).column("text") == ["x"] * 3
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,8 @@ def test_inputs_that_are_no_numbers_are_cleaned_by_held_out_predictions():
         cleaned.fit(texts, given)
         assert set(np.flatnonzero(cleaned.audit_.contradicted)) == {4, 9}
         assert cleaned.predict(["apple"]).tolist() == ["fruit"]
+    with pytest.raises(InputError, match=r"X holds texts .*red apple pie n0"):
+        CleanedClassifier(model).fit([[text] for text in texts], given)
 
 
 def test_choices_that_cannot_be_are_refused():

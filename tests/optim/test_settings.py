@@ -238,3 +238,25 @@ def test_the_figures_tell_noise_from_weights_by_layer_and_whether_the_hessian_mo
     optimizer.param_groups[0]["beta2"] = 0.5
     optimizer.step(closure)
     assert optimizer.diagnostics()["hess_moved"] > 0.9
+
+
+def test_without_gradients_decay_alone_moves_the_hessian_and_the_data_have_no_share(task):
+    model = task.net()
+    optimizer = IVON(model.named_parameters(), 0.1, 400, hess_init=0.5, weight_decay=0.0, beta2=0.9, seed=3)
+    for factor, share in ((0.0, 0.0), (1.0, 0.1)):  # a constant loss, then a loss with curvature
+
+        def closure(factor=factor):
+            optimizer.zero_grad()
+            loss = factor * sum(100 * p.square().sum() for p in model.parameters())
+            loss.backward()
+            return loss
+
+        for _ in range(5):
+            optimizer.step(closure)
+        figures = optimizer.diagnostics()
+        assert figures["hess_moved"] == 1.0
+        assert (
+            figures["hess_from_data"] == pytest.approx(0.0, abs=1e-4)
+            if not share
+            else figures["hess_from_data"] > share
+        )

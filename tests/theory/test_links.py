@@ -234,3 +234,15 @@ def test_own_draws_average_to_the_moments_and_are_the_same_every_time():
         torch.testing.assert_close(average, wanted, rtol=0, atol=8e-3)
     with pytest.raises(InputError, match="3 draws: must be even"):
         softmax_moments(mean, var, 3, own=True)
+
+
+def test_a_covariance_of_low_rank_has_a_root_in_float32() -> None:
+    """Rounding errors are those of the largest variance, so the smaller ones take as much."""
+    for seed in range(100):
+        generator = torch.Generator().manual_seed(seed)
+        rows, factor = torch.randn(32, 6, generator=generator), torch.randn(18, 1, generator=generator)
+        every = (factor @ factor.T).reshape(6, 3, 6, 3)
+        cov = torch.einsum("ni,ikjl,nj->nkl", rows, every, rows)
+        root = covariance_root(torch.zeros(32, 3), cov)
+        scale = cov.diagonal(dim1=1, dim2=2).amax(1)[:, None, None]
+        assert ((root @ root.mT - cov).abs() <= 1e-3 * scale).all()

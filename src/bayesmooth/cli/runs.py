@@ -59,6 +59,8 @@ def train(arguments: Namespace) -> int:
     asked = {key: getattr(arguments, key, None) for key in parameters(source)}
     columns = {key: value for key, value in asked.items() if value is not None}
     place, out = Path(arguments.recipe), arguments.out
+    if columns and not is_source(place):
+        raise InputError(f"{place}: no data, so there are no columns to name; give a .csv, a folder of pictures, …")
     if (place / RECIPE_FILE).is_file():
         recipe, out = Recipe.load(place / RECIPE_FILE, arguments.settings), out or place
     elif is_source(place):
@@ -67,10 +69,6 @@ def train(arguments: Namespace) -> int:
         recipe = Recipe.from_dict(override(tree, arguments.settings), SOURCE)
         if not any(key.startswith(("optimizer.", "model.")) for key in arguments.settings):
             recipe = choose_settings(recipe)
-    elif columns:
-        raise InputError(
-            f"{arguments.recipe}: no data, so there are no columns to name; give a .csv, a folder of pictures, …"
-        )
     else:
         recipe = Recipe.load(arguments.recipe, arguments.settings)
     out = out or Path("runs") / recipe.title

@@ -136,10 +136,13 @@ def read_torch(what: Any, columns: Columns) -> Table:
     pairs = [*data] if isinstance(data, IterableDataset) else [data[i] for i in range(len(data))]
     if not pairs or not all(isinstance(pair, list | tuple) and len(pair) > 1 for pair in pairs):
         raise InputError(f"{type(data).__name__}: its items must be pairs (x, y), and there must be some")
-    if columns.class_names is None and hasattr(data, "classes"):
-        columns = replace(columns, class_names=tuple(map(str, data.classes)))
+    if columns.class_names is None and isinstance(names := getattr(data, "classes", None), list | tuple):
+        columns = replace(columns, class_names=tuple(map(str, names)))
     inputs: Any = [pair[0] for pair in pairs]
-    inputs = torch.stack(inputs) if isinstance(inputs[0], Tensor) else inputs
+    if isinstance(inputs[0], Tensor):
+        if len({x.shape for x in inputs}) > 1:
+            raise InputError(f"{type(data).__name__}: its inputs have several shapes; give them one")
+        inputs = torch.stack(inputs)
     return read_arrays(inputs, [y.item() if hasattr(y, "item") else y for _, y, *_ in pairs], columns)
 
 

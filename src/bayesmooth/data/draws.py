@@ -6,6 +6,7 @@ Batches and their augmentation are functions of (seed, epoch) alone, so that a r
 """
 
 import hashlib
+import inspect
 import json
 import math
 from collections import deque
@@ -127,6 +128,8 @@ def corrupt(source: Source, kind: str, *, seed: int = 0, **settings: Any) -> tup
         raise InputError(f"{source.num_classes} classes: label noise needs at least two")
     if not 0 <= seed < 2**32:
         raise InputError(f"seed={seed}: must be from 0 to 2³²−1")
+    for setting in settings:
+        one_of(f"setting of {kind}", setting, [*inspect.signature(KINDS[kind]).parameters][1:])
     matrix = KINDS[kind](source.num_classes, **settings)
     old, clean = source.labels.numbers.numpy(), source.clean
     new = draw_labels(old, matrix, seed)
@@ -257,7 +260,7 @@ def batches(
         inputs = source.inputs[index]
         if augment is not None and seed is not None:
             inputs = augment.apply(inputs, generator(seed, AUGMENT, epoch, number))
-        yield index, source.as_float(inputs), source.labels[index]
+        yield index, source.as_float(inputs), source.labels.numbers[index]
 
 
 def read_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:

@@ -170,10 +170,11 @@ class Cache:
         self.file = Path(folder or default) / f"{hashlib.sha256(self.identity).hexdigest()[:32]}.sqlite"
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, Row]:
-        """The rows that are kept under these keys."""
+        """The rows that are kept under these keys, without damaged ones."""
         marks = ",".join("?" * len(keys))
         entries = self._query(f"SELECT key, numbers FROM entries WHERE key IN ({marks})", [keys])
-        return {key: np.frombuffer(numbers, "<f4") for key, numbers in entries}
+        rows = {key: np.frombuffer(numbers, "<f4") for key, numbers in entries if numbers and len(numbers) % 4 == 0}
+        return {key: row for key, row in rows.items() if np.isfinite(row).all()}
 
     def write(self, rows: Mapping[bytes, Row]) -> None:
         """Keep these rows."""

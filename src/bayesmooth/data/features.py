@@ -1,6 +1,5 @@
 """The inputs to learn from: the columns of a table that hold numbers, categories, vectors, texts or pictures."""
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,8 @@ SHOWN_CELLS = 3  # cells that are no numbers, in a note
 SHEET_ROW = "row"  # in `meta`: the row of a spreadsheet that an example stands in
 LARGEST = float(np.finfo(np.float32).max)
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
+THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"
 
 
 class Cells:
@@ -74,7 +75,7 @@ class Cells:
 
     @cached_property
     def numbers(self) -> Array:
-        """As reals, NaN for a value that is none."""
+        """As reals, NaN for other words. A comma is a decimal point, unless it may mean thousands."""
         if self.kind == "numbers":
             return np.asarray(self.values.to_numpy(), np.float64)
         if self.kind not in ("words", "plain"):
@@ -83,7 +84,12 @@ class Cells:
         if self.kind == "plain":
             words = as_arrow(self.texts)
         words = compute.utf8_trim_whitespace(words)
-        if self.table.has_commas:
+        if commas := words.filter(compute.match_substring_regex(words, COMMA)).to_pylist():
+            if 2 * len(commas) > len(words) and all(re.match(THOUSANDS, word) for word in commas):
+                raise InputError(
+                    f"{self.table.where}: column {self.name!r}: {commas[0]} may be {commas[0].replace(',', '.')} or "
+                    f"{commas[0].replace(',', '')}; write it with a point, or without one"
+                )
             words = compute.replace_substring(words, ",", ".")
         plain = compute.if_else(compute.match_substring_regex(words, NUMBER), words, None)
         return np.asarray(compute.utf8_ltrim(plain, "+").cast("float64").to_numpy())
@@ -166,9 +172,9 @@ class Reading:
         """The columns of the table that the inputs come from."""
         return (*self.vectors, *self.numbers, *self.categories)
 
-    def read(self, source: Source, rows: Rows) -> Source:
+    def read(self, source: Source, rows: Rows, fill: bool = True) -> Source:
         """The source with these columns as inputs. A row without a vector is left out; a missing number counts as the
-        mean of its column."""
+        mean of its column, without `fill` it is an error."""
         if self.vectors:
             return self._read_vectors(source, rows)
         parts: list[Array] = [np.empty((len(source), 0))]
@@ -180,6 +186,12 @@ class Reading:
             if not odd.any():
                 continue
             texts, table, at = rows[name].texts, rows[name].table, rows[name].at
+            if not fill:
+                first = int(odd.argmax())
+                raise InputError(
+                    f"{table.where}, {table.place(at[first])}, column {name!r}: {texts[first]!r} is no finite number; "
+                    "mend it, or name other columns with features (--features)"
+                )
             broken = odd & ~np.isin([text.strip() for text in texts], MISSING)
             if broken.any():
                 some = [f"{texts[i][:40]!r} ({table.place(at[i])})" for i in np.flatnonzero(broken)[:SHOWN_CELLS]]
@@ -247,7 +259,7 @@ def learn_reading(rows: Rows, names: Sequence[str], named: bool) -> tuple[Readin
     return Reading(numbers=numbers, categories=kinds), left
 
 
-def take_features(source: Source, rows: Rows, names: Sequence[str], named: bool) -> Source:
+def take_features(source: Source, rows: Rows, names: Sequence[str], named: bool, fill: bool = True) -> Source:
     """The source with these columns as inputs, numbers to be standardised; as it is where nothing can be learned."""
     reading, left = learn_reading(rows, names, named)
     if not reading.names:
@@ -260,7 +272,7 @@ def take_features(source: Source, rows: Rows, names: Sequence[str], named: bool)
         source = source.note(Kind.NOT_LEARNED, f"not learned from: {reasons}; `features` (--features) {way_out}")
     assert source.table is not None
     reading = replace(reading, label=source.table.label_columns[0])
-    source = reading.read(replace(source, reading=reading), rows)
+    source = reading.read(replace(source, reading=reading), rows, fill)
     if reading.vectors:
         return source
     assert isinstance(source.inputs, Tensor)
@@ -270,18 +282,17 @@ def take_features(source: Source, rows: Rows, names: Sequence[str], named: bool)
     return replace(source, mean=mean, std=(*np.where(spread > 0, spread, 1.0).tolist(), *[1.0] * rest))
 
 
-def take_probabilities(source: Source, rows: Rows, names: Sequence[str]) -> Source:
+def take_probabilities(source: Source, rows: Rows, names: Sequence[str], named: bool) -> Source:
     """The source with the columns that are called as the classes as inputs, in the order of these; all of the columns
-    if there are no such ones. A gap stays one: no mean would be a probability."""
+    if there are no such ones. A gap is an error: no mean would be a probability."""
     for column in names:
         before, middle, after = column.partition(source.class_names[0])
         wanted = [f"{before}{name}{after}" for name in source.class_names]
         if middle and {*names} >= {*wanted}:
             names = wanted
             break
-    reading, _ = learn_reading(rows, names, named=False)
-    reading = replace(reading, numbers=dict.fromkeys(reading.numbers, math.nan))
-    return replace(reading.read(source, rows), reading=None)
+    source = take_features(source, rows, names, named, fill=False)
+    return replace(source, mean=None, std=None, reading=None)
 
 
 def take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | None]) -> Source:

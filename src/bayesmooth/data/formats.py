@@ -89,7 +89,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
         write_text(out, "".join(parts))
 
     cells = make_cells(str(path), pairs)
-    return Table(str(path), columns, cells, len(rows), write, path, numbers, has_commas=mark == ";")
+    return Table(str(path), columns, cells, len(rows), write, path, numbers)
 
 
 def split_rows(path: Path, text: str, mark: str) -> list[tuple[Any, ...]]:
@@ -232,6 +232,8 @@ def read_hugging_face(what: Any, columns: Columns) -> Table:
         splits = list(content) if isinstance(content, dict) else []
         split = "train" if "train" in splits else "".join(splits[:1])
         data = content[split] if splits else content
+        if isinstance(data, library.IterableDataset):
+            data = library.Dataset.from_list(list(data), features=data.features)
         rows = data.with_format("arrow")[:]
 
     def write(out: Path, changes: Changes, kept: list[int]) -> None:

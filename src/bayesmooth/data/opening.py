@@ -222,7 +222,7 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
     taken |= {*(columns.predicted or ())}
     names = named or [name for name in rows if name not in {*taken, "id", *PICTURES}]
     if predicted:
-        source = take_probabilities(source, rows, names)
+        source = take_probabilities(source, rows, names, bool(named))
     elif columns.text is None and columns.image is None:
         source = take_features(source, rows, names, bool(named))
     if predicted or source.input_shape != (0,):

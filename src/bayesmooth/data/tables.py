@@ -58,7 +58,6 @@ class Table:
     path: Path | None = None
     numbers: Sequence[int] | None = None
     """Of the rows, as a spreadsheet counts them."""
-    has_commas: bool = False
     """Whether numbers may have decimal commas."""
     notes: tuple[Note, ...] = ()
     class_names: tuple[str, ...] | None = None

@@ -164,7 +164,7 @@ class IVONClassifier(_Classifier):
             return torch.cat([take_logits(module(b)).softmax(-1) for b in batches]).numpy()
 
     def label_noise(self, X: Any, y: Any = None, **options: Any) -> LabelNoise:
-        """ε of every row  (eq:labelnoiseGLMGD); `options` are those of `bayesmooth.label_noise`."""
+        """ε of every row  (eq:labelnoiseGLMGD); the options are those of `bayesmooth.label_noise`."""
         inputs = self._inputs(self._rows(X))
         data = inputs if y is None else [(inputs, self._numbers(y))]
         return label_noise(self.module_, self.posterior_, data, **options)
@@ -232,7 +232,13 @@ class CleanedClassifier(_Classifier):
         for name, choices in CHOICES.items():
             one_of(name, getattr(self, name), choices)
         if self.by == "features":
-            inputs, numbers = self._begin(X, y)
+            try:
+                inputs, numbers = self._begin(X, y)
+            except ValueError as problem:
+                if not (text := str(problem).partition("could not convert string to float: ")[2]):
+                    raise
+                way_out = "audit what the estimator predicts, with by='predictions'"
+                raise InputError(f"X holds texts ({text[:40]}): features must be numbers; {way_out}") from None
         else:
             self.classes_ = np.unique(validation.column_or_1d(y))
             inputs, numbers = X, self._numbers(y)

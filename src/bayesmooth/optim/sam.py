@@ -67,30 +67,22 @@ class SAM(CheckedOptimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step, both passes through `closure`; returns the loss of the first."""
-        loss = None
-        if any(group["rho"] > 0 for group in self.param_groups):
-            loss = self._call_twice(closure)
-        elif closure is not None:
-            loss = call_closure(closure, list_active(self))
+        active, perturbs = list_active(self), any(group["rho"] > 0 for group in self.param_groups)
+        loss = None if closure is None else call_closure(closure, active)
+        if perturbs and closure is None:
+            refuse_gradients(self)
+        elif perturbs and closure is not None:
+            pairs = {id(group): with_gradients(group) for group in self.param_groups}
+            norm = float(measure_norms([grad for own in pairs.values() for _, grad in own]).norm())
+            with weights_kept(active), buffers_kept():
+                for group in self.param_groups:  # ŵ = w + ρ g/(‖g‖₂ + ε)
+                    if own := pairs[id(group)]:
+                        params, grads = zip(*own, strict=True)
+                        torch._foreach_add_(params, grads, alpha=group["rho"] / (norm + EPS))
+                self.zero_grad()
+                with torch.enable_grad():
+                    closure()
         self.base.step()
-        return loss
-
-    def _call_twice(self, closure: Callable[[], Any] | None) -> Any:
-        """The loss at w; the gradients are those at ŵ = w + ρ g/(‖g‖₂ + ε)."""
-        if closure is None:
-            return refuse_gradients(self)
-        active = list_active(self)
-        loss = call_closure(closure, active)
-        pairs = {id(group): with_gradients(group) for group in self.param_groups}
-        norm = float(measure_norms([grad for own in pairs.values() for _, grad in own]).norm())
-        with weights_kept(active), buffers_kept():
-            for group in self.param_groups:
-                if own := pairs[id(group)]:
-                    params, grads = zip(*own, strict=True)
-                    torch._foreach_add_(params, grads, alpha=group["rho"] / (norm + EPS))
-            self.zero_grad()
-            with torch.enable_grad():
-                closure()
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -76,7 +76,7 @@ def scheduler(optimizer: Optimizer, name: str, total_steps: int, **options: Any)
 class RunSchedule(LambdaLR):
     """A cosine from lr to zero over a run; its last `step` recomputes BatchNorm's statistics in the model.
 
-    After a third of the steps it looks at a few training batches, and warns if nothing is learned.
+    After one and two thirds of the steps it looks at a few training batches, and warns if nothing is learned.
     """
 
     def __init__(
@@ -92,7 +92,8 @@ class RunSchedule(LambdaLR):
     def step(self, epoch: int | None = None) -> None:
         """After every step of the optimizer."""
         super().step(epoch)
-        if self.model is not None and self.last_epoch == self.steps // 3 and self.steps >= LONG:
+        looks = self.steps // 3, 2 * self.steps // 3
+        if self.model is not None and self.last_epoch in looks and self.steps >= LONG:
             self._look(self.model)
         if self.model is not None and self.last_epoch == self.steps:
             recompute_batchnorm(self.model, self.batches)

@@ -130,17 +130,17 @@ def covariance_root(mean: Tensor, cov: Tensor) -> Tensor:
             raise InputError(f"variance {odd}: must be ≥ 0, finite and no NaN")
         # ∂√v/∂v is infinite at 0, where ∂E/∂v = ½E[g″] is not: step off the point
         return (torch.where(cov < eps, cov + eps, cov) if cov.requires_grad else cov).sqrt()
-    root = cholesky(cov)
+    diagonal = cov.diagonal(dim1=-2, dim2=-1)
+    root = cholesky(cov, diagonal.amax(-1, keepdim=True).expand_as(diagonal))
     if root is None:
         raise InputError("covariance with negative, infinite or NaN eigenvalues: must be positive semi-definite")
     return root
 
 
-def cholesky(matrix: Tensor) -> Tensor | None:
-    """L with LLᵀ = matrix, which may take a rounding error's worth on its diagonal first; None if that does not do."""
-    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
-    unit = matrix.shape[-1] * torch.finfo(matrix.dtype).eps * diagonal
-    for jitter in (0, 1, 100, 10_000):
+def cholesky(matrix: Tensor, scale: Tensor) -> Tensor | None:
+    """L with LLᵀ = matrix, which may take rounding errors of `scale` on its diagonal first; None if that fails."""
+    unit = matrix.shape[-1] * torch.finfo(matrix.dtype).eps * scale
+    for jitter in (0, 4, 100, 10_000):
         root, failed = torch.linalg.cholesky_ex(
             matrix + torch.diag_embed(jitter * unit + torch.finfo(matrix.dtype).tiny)
         )

@@ -51,7 +51,7 @@ class Covariance:
         """R⁻¹ with Λ = RRᵀ, so that Σ = R⁻ᵀR⁻¹."""
         if self.precision.shape[-1] == 1:
             return self.precision.rsqrt()
-        root = cholesky(self.precision)
+        root = cholesky(self.precision, self.precision.diagonal(dim1=-2, dim2=-1))
         if root is None:
             raise InputError(
                 "the Hessian is singular to working precision: features are collinear, or overflow, and "

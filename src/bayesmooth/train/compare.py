@@ -103,5 +103,6 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
             axis.plot(list(points), list(points.values()), color=colour, marker=".", label=name)
         axis.set(title=PANELS[key], xlabel="epoch")
         axis.grid(alpha=0.25)
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", frameon=False)
+    columns = max(1, min(len(records), 120 // (max(map(len, records)) + 6)))
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", frameon=False, ncols=columns)
     write_atomically(path, partial(figure.savefig, format=path.suffix[1:].lower(), dpi=150))

@@ -45,14 +45,15 @@ class Splits:
 
     def to(self, device: torch.device) -> "Splits":
         """With the inputs that memory holds, and an accelerator can, on the device: batches are cut there."""
-
-        def move(part: Source) -> Source:
-            if not isinstance(part.inputs, Tensor) or part.inputs.nbytes > RESIDENT or device.type == "cpu":
-                return part
-            return replace(part, inputs=part.inputs.to(device))
-
-        valid, test = self.validation and move(self.validation), self.test and move(self.test)
-        return replace(self, train=move(self.train), validation=valid, test=test)
+        if device.type == "cpu":
+            return self
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        moved: dict[str, Any] = {
+            name: replace(part, inputs=part.inputs.to(device))
+            for name, part in parts.items()
+            if part is not None and isinstance(part.inputs, Tensor) and part.inputs.nbytes <= RESIDENT
+        }
+        return replace(self, **moved)
 
     def facts(self) -> dict[str, Any]:
         """What `data.json` says about them."""
