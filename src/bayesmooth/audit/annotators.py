@@ -1,4 +1,4 @@
-"""Several people's labels of the same examples: what they agree on, and how good each of them is.
+"""Several people's labels of the same examples: their consensus, and the quality of every annotator.
 
 The model is Dawid and Skene's (1979) with a prediction as the prior of every example. With true class k, annotator a
 says v with probability C_a[k, v], so the posterior of the true class is
@@ -37,12 +37,12 @@ CONFUSED = 0.05  # a confusion is reported if it affects at least this share of 
 MOST_COMPARED = 50  # annotators up to which every pair is compared
 SHARED = 30  # examples that both must have labelled for that
 TOGETHER = 0.2  # agreement beyond what their skills explain: less may be chance
-ALIKE = 0.9  # of the agreement of a pair: who agrees with them as much may be of the same kind
+ALIKE = 0.9  # of the agreement of a pair: an annotator who agrees with them as much may be of the same kind
 
 
 @dataclass(frozen=True)
 class Consensus:
-    """What the votes and the prediction say together."""
+    """The true classes by the votes and the prediction together."""
 
     votes: Votes
     posterior: Tensor
@@ -60,16 +60,16 @@ class Consensus:
         return self.posterior.argmax(1)
 
     def annotators(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """One record per annotator, the best first: how often they are right, within 95 %, Cohen's κ with the others
-        (the mean over those who labelled enough of the same examples), w, and what they take for what, most often
+        """One record per annotator, the best first: the share of right votes with its 95 % interval, Cohen's κ with
+        the others (the mean over those who labelled enough of the same examples), w, and the confusions, most frequent
         first."""
         votes, prior, kappas, k = self.votes, self.posterior.mean(0), compare_people(self.votes), len(names)
-        own = self.posterior[votes.example, votes.label].double()
+        probabilities = self.posterior[votes.example, votes.label].double()
         counts = torch.bincount(votes.annotator, minlength=len(votes.annotators))
-        shares = torch.bincount(votes.annotator, own, len(counts)) / counts.clamp_min(1)
+        shares = torch.bincount(votes.annotator, probabilities, len(counts)) / counts.clamp_min(1)
         records = []
         for a, (name, count) in enumerate(zip(votes.annotators, counts.tolist(), strict=True)):
-            share, known = float(shares[a]), kappas[a][~np.isnan(kappas[a])]
+            share, agreements = float(shares[a]), kappas[a][~np.isnan(kappas[a])]
             low, high = wilson(share, count) if count else (0.0, 1.0)
             off = self.matrices[a].clone().fill_diagonal_(0)
             order = (off * prior[:, None]).flatten().argsort(descending=True, stable=True)[: 2 * k].tolist()
@@ -81,7 +81,7 @@ class Consensus:
                     "quality": round(share, 4),
                     "low": round(low, 4),
                     "high": round(high, 4),
-                    "kappa": round(float(known.mean()), 4) if len(known) else None,
+                    "kappa": round(float(agreements.mean()), 4) if len(agreements) else None,
                     "weight": round(float(self.weights[a]), 4),
                     "confusions": "; ".join(
                         f"{true} as {label} {format_percent(p)}" for true, label, p in takes if p >= CONFUSED
@@ -91,13 +91,13 @@ class Consensus:
         return sorted(records, key=lambda one: -one["quality"])
 
     def to_payload(self) -> dict[str, Any]:
-        """What the report shows beside that: the votes on every example, and what to label again."""
+        """The data of the report beside these records: the votes on every example, and the examples to label again."""
         again = [(i, k, round(share, 4), who) for i, k, share, who in self.list_again() if share < CERTAIN]
         return {"names": self.votes.annotators, "votes": self.votes.by_example(), "again": again}
 
     def list_again(self) -> list[tuple[int, int, float, str]]:
-        """The least certain examples: position, most probable class, its probability, and who should label it: whoever
-        is likeliest to decide it.
+        """The least certain examples: position, most probable class, its probability, and the annotator to ask, whose
+        vote is likeliest to decide it.
 
         After one more vote of annotator a the best class is expected to have Σ_v max_k z_k C_a[k, v].
         """
@@ -112,41 +112,40 @@ class Consensus:
         return chosen
 
 
-def predict_consensus(source: Source, known: Mapping[int, int]) -> tuple[Predictions, Consensus, Source]:
-    """Predictions of what most annotators said, the consensus that they come from, and the source with what most said
-    as its labels, and with notes.
+def predict_consensus(source: Source, classes: Mapping[int, int]) -> tuple[Predictions, Consensus, Source]:
+    """Predictions of the majority's labels, the consensus that they come from, and the source with these and notes.
 
     The prediction learns from the majority first, then once more from the consensus. Both times every example is left
-    out: its prediction must not repeat its votes. `known` are classes that a review found, by position: examples by
-    which annotators are judged.
+    out: its prediction must not repeat its votes. `classes` are those that a review decided, by position: annotators
+    are judged by them.
     """
     votes = source.labels.count_votes()
-    made = predict_embedded(source, leave_out=True)
-    given = votes.majority(made.probabilities)
+    predictions = predict_embedded(source, leave_out=True)
+    given = votes.majority(predictions.probabilities)
     source = replace(source, labels=source.labels.renumber(given))
     people = f"{len(votes.label):,} votes of {len(votes.annotators):,} annotators"
     named = torch.zeros(len(votes.annotators), votes.classes, dtype=torch.bool, device="cpu")
     named[votes.annotator, votes.label] = True
     if bool((named.sum(1) <= 1).double().mean() > 0.5):  # rules: their confusions cannot be learned
-        z = votes.counts().double() + 0.5 * made.probabilities
+        z = votes.counts().double() + 0.5 * predictions.probabilities
         z /= z.sum(1, keepdim=True)
         ones = torch.ones(len(named), dtype=torch.float64, device="cpu")
         majority = Consensus(votes, z, _matrices(votes, z), 0.0, ones)
-        made = predict_embedded(source)
-        method = f"{people} who name one class each, so that their majority counts; {made.method}"
+        predictions = predict_embedded(source)
+        method = f"{people} who name one class each, so that their majority counts; {predictions.method}"
         rules = "most annotators only ever name one class, as rules do: their majority counts"
-        return replace(made, method=method), majority, source.note(Kind.LEARNED, rules)
-    consensus = agree(votes, made.probabilities, known, made.informative)
-    made = predict_embedded(replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True)
-    consensus = agree(votes, made.probabilities, known, made.informative)
+        return replace(predictions, method=method), majority, source.note(Kind.LEARNED, rules)
+    consensus = agree(votes, predictions.probabilities, classes, predictions.informative)
+    predictions = predict_embedded(replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True)
+    consensus = agree(votes, predictions.probabilities, classes, predictions.informative)
     z = consensus.posterior.float()
     anything = z.new_full((votes.classes, votes.classes), 1 / votes.classes)  # z has seen the votes
     predictions = replace(
-        made,
+        predictions,
         labels=given,
         probabilities=z,
-        method=f"{people}, with {made.method} as their prior",
-        facts={**made.facts, "trust_in_prediction": consensus.trust},
+        method=f"{people}, with {predictions.method} as their prior",
+        facts={**predictions.facts, "trust_in_prediction": consensus.trust},
         without_label=LeftOut.of(z, given, anything),
         transitions=None,
         mixed=None,
@@ -163,13 +162,13 @@ def predict_consensus(source: Source, known: Mapping[int, int]) -> tuple[Predict
     return predictions, consensus, source
 
 
-def agree(votes: Votes, prior: Tensor, known: Mapping[int, int] | None = None, informative: bool = True) -> Consensus:
-    """The consensus under the λ that makes the votes likeliest; `prior` is q (N, K), blind to the votes, which is
-    another voter if it is `informative`. Of examples that are `known` the class is certain."""
+def agree(votes: Votes, prior: Tensor, classes: Mapping[int, int] | None = None, informative: bool = True) -> Consensus:
+    """The consensus under the λ that makes the votes likeliest. `prior` is q (N, K), blind to the votes, and another
+    voter if it is `informative`. Of the examples in `classes`, by position, the class is certain."""
     weights = weigh(votes, prior.argmax(1) if informative else None)
     sure = prior.new_zeros(len(prior), prior.shape[1], dtype=torch.float64)
-    if known:
-        sure[list(known), list(known.values())] = 1
+    if classes:
+        sure[list(classes), list(classes.values())] = 1
 
     def fit(trust: float, z: Tensor) -> tuple[float, Tensor, Tensor]:
         """The log-likelihood of the votes per example, z and C, by EM from this z."""
@@ -187,8 +186,8 @@ def agree(votes: Votes, prior: Tensor, known: Mapping[int, int] | None = None, i
         return float(likelihood.mean()), z, matrices
 
     z = prior.double().clone()
-    each = weights[votes.annotator].to(z)
-    z.view(-1).index_add_(0, votes.example * votes.classes + votes.label, each)
+    vote_weights = weights[votes.annotator].to(z)
+    z.view(-1).index_add_(0, votes.example * votes.classes + votes.label, vote_weights)
     at = TRUSTS.index(1.0)
     best = fit(TRUSTS[at], z / z.sum(1, keepdim=True))
     for step in (1, -1):  # uphill from 1
@@ -235,10 +234,10 @@ def compare_people(votes: Votes, more: Tensor | None = None) -> np.ndarray:
 
 
 def weigh(votes: Votes, predicted: Tensor | None) -> Tensor:
-    """w (A,): as how much of an independent voter each annotator counts; the prediction is a voter beside them.
+    """w (A,): the part of an independent voter that each annotator counts as; the prediction is a voter beside them.
 
-    If voters err independently, κ_ab = s_a s_b with the skills s, and every triple tells s_a² = κ_ac κ_ad / κ_cd. What
-    a pair agrees beyond s_a s_b they say together. Pairs are judged from the most alike on, by voters who are not like
+    If voters err independently, κ_ab = s_a s_b with the skills s, and every triple tells s_a² = κ_ac κ_ad / κ_cd. The
+    agreement of a pair beyond s_a s_b is shared. Pairs are judged from the most alike on, by voters who are not like
     them, and one of two who speak together stands for both.
     """
     kappas, people = compare_people(votes, predicted), len(votes.annotators)

@@ -47,7 +47,7 @@ Array = NDArray[Any]
 CHOOSING = 2_000  # examples on which one of several encoders is chosen
 SIMILAR = 1_000  # examples whose neighbours are shown: as many as a person will look at
 STATISTICS_FROM = 2_000  # examples from which batch-norm statistics are computed
-WARN_ABOVE = 0.5  # share of contradicted labels from which the input is what is wrong
+WARN_ABOVE = 0.5  # share of contradicted labels above which the input is probably wrong
 WEAK_WARNING = (
     "The encoder is weak: many of the contradicted labels are its own mistakes, and it cannot tell how many labels are "
     "wrong. pip install 'bayesmooth[audit]' brings a better one."
@@ -78,19 +78,19 @@ def audit(
     quiet: bool = False,
     **columns: Any,
 ) -> Audit:
-    """Which labels are wrong, which examples ambiguous.
+    """Find the labels that look wrong and the examples that are ambiguous.
 
     Args:
         data: a folder of pictures, a table (.csv, .parquet, …), an .npz, a data frame, a Hugging Face data set on disk,
             a `Source`, or rows of numbers.
         labels: those of rows of numbers: one class per row; or several, as an array N × T of 0 and 1 or a list of sets.
         against: another split, such as the test set, given as `data` is: the audit reports examples found in both.
-        predicted: what another model says of the classes, which has not learned from these labels: an array N × K, or
+        predicted: class probabilities by another model, which has not learned from these labels: an array N × K, or
             the columns of a table. It is one more predictor, and the only one that sees errors that are always made the
             same way.
-        decisions: what a report exported: the rest is ranked anew by what they teach, what was decided is not asked
-            again, and if the queue was reviewed, the share of wrong labels is told with its interval.
-        budget: how many labels the queue for the review holds (`Audit.review`; 100). If it is given, the report opens
+        decisions: the file that a report exported. Labels that it decides are not asked again, the others are ranked
+            anew, and if the queue was reviewed, the share of wrong labels is told with its interval.
+        budget: the number of labels in the queue for the review (`Audit.review`; 100). If it is given, the report opens
             with the queue.
         encoder: of texts and pictures: the best that is installed, "plain", the name or path of a model, or a function
             from a batch to rows of numbers. Of a list, the one under which the given labels are likeliest, left out.
@@ -99,10 +99,10 @@ def audit(
         leave_out: judge each label by the posterior without its own example. By default it has seen all of them: a
             variational fit memorises little, and this finds the most (docs/audit-method.md).
         quiet: no progress.
-        columns: what the columns of a table mean, by the names of `bayesmooth.data.Columns`: `label`, `clean_label`,
-            `text`, `image`, `id`, `features`, `class_names`, `encoding`. `annotator` says who gave the label: one row
-            per vote, and `id` names the example; the label that most gave is audited, the consensus is suggested.
-            `tags` names columns of 0 and 1, one per tag, and `separator` is what stands between the tags in one column:
+        columns: the meaning of a table's columns, by the names of `bayesmooth.data.Columns`: `label`, `clean_label`,
+            `text`, `image`, `id`, `features`, `class_names`, `encoding`. `annotator` names the annotators: one row
+            per vote, and `id` names the example; the majority's label is audited, the consensus is suggested.
+            `tags` names columns of 0 and 1, one per tag, and `separator` is the text between the tags in one column:
             tags to add and to remove are suggested.
 
     >>> y = torch.arange(40) // 20
@@ -134,13 +134,13 @@ def audit(
             predictions, source = predict_tags(source, leave_out), note_odd_tags(source)
         else:
             predictions = predict_embedded(source, leave_out, foreign)
-        made = make_audit(
+        result = make_audit(
             source, predictions, start, decisions, budget,
             embedded=True, columns=named, against=other, consensus=consensus,
         )  # fmt: skip
-    if (warning := made.summary["warning"]) and (encoder is None or warning != WEAK_WARNING):
+    if (warning := result.summary["warning"]) and (encoder is None or warning != WEAK_WARNING):
         warnings.warn(warning, stacklevel=2)
-    return made
+    return result
 
 
 def choose_encoder(
@@ -162,9 +162,9 @@ def choose_encoder(
 
 
 def audit_votes(data: Any, votes: Any, *, quiet: bool = False, **columns: Any) -> Audit:
-    """Which labels of several people are wrong: `votes` is an array N × A beside rows of numbers, with gaps (−1, NaN,
-    None). The label that most gave is audited, the consensus is suggested, and `Audit.consensus` says how good
-    everybody is. A table with one row per vote goes to `audit`, `annotator=`."""
+    """Find the wrong labels among those of several people. `votes` is an array N × A beside rows of numbers, with gaps
+    (−1, NaN, None). The majority's label is audited, the consensus is suggested, and `Audit.consensus` has the quality
+    of every annotator. A table with one row per vote goes to `audit`, `annotator=`."""
     labels = read_vote_array(votes, read_columns(columns).class_names)
     return audit(data, labels, quiet=quiet, **columns)
 
@@ -178,7 +178,7 @@ def audit_probabilities(
     quiet: bool = False,
     **columns: Any,
 ) -> Audit:
-    """Which labels are wrong by predictions that somebody's model made, which should be out of sample.
+    """Find the labels that look wrong by the predictions of another model, which should be out of sample.
 
     `probabilities` is an array N × K beside `labels` (or N × T beside tags), or a file with both. `columns` are those
     of `audit`.
@@ -211,7 +211,7 @@ def audit_network(
     leave_out: bool = False,
     quiet: bool = False,
 ) -> Audit:
-    """Which labels are wrong by a network that was trained on them.
+    """Find the labels that look wrong by a network that was trained on them.
 
     `posterior` is its posterior, or the optimizer that learned it (IVON, BSAM). `data` is a `Source`, or batches
     (inputs, labels) in a fixed order. The prediction averages over `samples` draws of the weights; each draw computes
@@ -286,9 +286,9 @@ def read_predicted(predicted: Any, columns: Sequence[str] | None, opened: Source
     array that may have the rows without a label."""
     names = list(opened.class_names)
     if columns:
-        known = () if opened.table is None else opened.table.names
-        if unknown := [name for name in columns if name not in known]:
-            raise InputError(f"predicted={unknown[0]!r}: no such column; {did_you_mean(unknown[0], known)}")
+        column_names = () if opened.table is None else opened.table.names
+        if unknown := [name for name in columns if name not in column_names]:
+            raise InputError(f"predicted={unknown[0]!r}: no such column; {did_you_mean(unknown[0], column_names)}")
         cells = [opened.column(name) for name in columns]
         predicted = cells[0] if len(columns) == 1 else list(zip(*cells, strict=True))
         if {*columns} == {*names}:
@@ -312,19 +312,19 @@ def find_known(source: Source, decisions: str | Path | None) -> dict[int, int]:
     decided = () if decisions is None else read_decisions(decisions)
     at, names = source.find([row.id for row in decided]), list(source.class_names)
     named = (row for row in decided if row.id in at and row.decision in ("keep", "relabel"))
-    found = {at[row.id]: row.new_label or row.given for row in named}
-    return {i: names.index(name) for i, name in found.items() if name in names}
+    classes = {at[row.id]: row.new_label or row.given for row in named}
+    return {i: names.index(name) for i, name in classes.items() if name in names}
 
 
 def open_other_split(against: Any, source: Source, columns: Columns, encoder: Any, cache: Any) -> Source:
     """The split that is only compared with, scaled as these examples are; its labels are not judged, so any will do.
 
-    One whose rows mean something else is an error.
+    A split whose rows mean something else is an error.
     """
     other = embed(choose_inputs(open_source(against, columns), columns), encoder, cache)
-    own, theirs = (each.reading.names if each.mean and each.reading is not None else () for each in (source, other))
-    if own and theirs and own != theirs:
-        only = {"what is audited": sorted({*own} - {*theirs}), "the other": sorted({*theirs} - {*own})}
+    names, others = (part.reading.names if part.mean and part.reading is not None else () for part in (source, other))
+    if names and others and names != others:
+        only = {"what is audited": sorted({*names} - {*others}), "the other": sorted({*others} - {*names})}
         parts = [f"only {side} has {', '.join(map(repr, some))}" for side, some in only.items() if some]
         raise InputError(
             f"against: {other.name}: its columns (column=category for a category) differ: "
@@ -355,7 +355,7 @@ def make_audit(
     against: Source | None = None,
     consensus: Consensus | None = None,
 ) -> Audit:
-    """The ranked table: findings, figures, the queue, what decisions teach, and the neighbours of what will be seen."""
+    """The ranked table: findings, figures, the queue, the effect of decisions, neighbours of examples to show."""
     judged = {"class_names": source.class_names, **predictions.judge()}
     judged = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in judged.items()}
     left_out, labels = predictions.left_out, predictions.labels
@@ -378,18 +378,19 @@ def make_audit(
         "columns": {} if columns is None else columns.clean_options,
         **predictions.facts,
     }
-    found = find(source, torch.from_numpy(judged["given"]), embedded=embedded, against=against)
+    findings = find(source, torch.from_numpy(judged["given"]), embedded=embedded, against=against)
     if consensus is not None:
         summary["annotators"] = consensus.annotators(source.class_names)
         source = replace(source, meta={**source.meta, "votes": consensus.votes.texts(source.class_names)})
     kind = TagAudit if isinstance(predictions, TagPredictions) else Audit
-    made = kind(examples=source, summary=summary, findings=found, consensus=consensus, **judged)
+    result = kind(examples=source, summary=summary, findings=findings, consensus=consensus, **judged)
     rows = read_rows(source) if embedded and len(source) <= SAMPLE else None
     components = None if rows is None else Projection.of(rows, PLACES).features(rows)[:, :-1].numpy()
-    made.review = design(describe(made, components), budget)
+    result.review = design(describe(result, components), budget)
     if decisions is not None:
-        made = learn(made, read_decisions(decisions))
-    if rows is not None and made.review is not None:
-        made.similar = made.find_similar(rows, np.unique(np.concatenate([made.order[:SIMILAR], made.review.queue])))
-    made.summary = {**made.summary, "seconds": round(time.perf_counter() - start, 2)}
-    return made
+        result = learn(result, read_decisions(decisions))
+    if rows is not None and result.review is not None:
+        shown = np.unique(np.concatenate([result.order[:SIMILAR], result.review.queue]))
+        result.similar = result.find_similar(rows, shown)
+    result.summary = {**result.summary, "seconds": round(time.perf_counter() - start, 2)}
+    return result

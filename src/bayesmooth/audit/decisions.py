@@ -1,4 +1,4 @@
-"""What a reviewer decided, read from the report's CSV and applied to the labels, wherever these are kept.
+"""A reviewer's decisions, read from the report's CSV and applied to the labels in their own format.
 
 A decisions file has the columns `id,given,decision,new_label,drawn`; `decision` is one of `keep`, `relabel`,
 `remove` (the row leaves the data) and `skip`, and `new_label` is filled for `relabel` only. Labels are class names; a
@@ -41,7 +41,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Corrected:
-    """Labels after the decisions, with the positions of what was changed and of what is removed."""
+    """Labels after the decisions, with the positions of the changed and of the removed ones."""
 
     labels: Labels
     relabelled: tuple[int, ...]
@@ -78,19 +78,19 @@ def _is_probability(text: str) -> bool:
 
 def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
     """The labels of a source after the decisions; one that was made on other data is an error."""
-    labels, found = source.labels, source.find([row.id for row in decisions])
+    labels, positions = source.labels, source.find([row.id for row in decisions])
     texts, twice = labels.texts(), {id for id, times in Counter(source.ids).items() if times > 1}
     corrected, named = list(texts), labels.kind != "tags" and source.names_classes
     for row in decisions:
         if row.id in twice:
             raise InputError(f"decision on id {row.id!r}, which several rows have; make the ids unique and audit again")
-        if row.id not in found:
+        if row.id not in positions:
             raise InputError(
                 f"decision on id {row.id!r}, which the labels do not have; "
                 "give the file that was audited, with the same column of labels and of ids (--label, --id); if its "
                 "rows changed since, audit it again"
             )
-        where, at = f"decision on id {row.id!r}", found[row.id]
+        where, at = f"decision on id {row.id!r}", positions[row.id]
         if labels.parse(row.given, where) != texts[at]:
             raise InputError(
                 f"id {row.id!r} has the label {texts[at]!r}, but the decision was made on {row.given!r}; "
@@ -99,10 +99,10 @@ def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
         if row.new_label:
             corrected[at] = labels.parse(row.new_label, where)
             if named and corrected[at] not in labels.names:
-                known = ", ".join(labels.names[:20])
-                raise InputError(f"id {row.id!r}: unknown class {row.new_label!r}; known: {known}")
+                classes = ", ".join(labels.names[:20])
+                raise InputError(f"id {row.id!r}: unknown class {row.new_label!r}; known: {classes}")
     changed = tuple(i for i, text in enumerate(corrected) if text != texts[i])
-    removed = sorted(found[row.id] for row in decisions if row.decision == "remove")
+    removed = sorted(positions[row.id] for row in decisions if row.decision == "remove")
     return Corrected(labels.relabel(corrected), changed, tuple(removed))
 
 
@@ -118,8 +118,8 @@ def clean(
 ) -> Corrected:
     """Write `out`: the labels with the decisions applied, in the format they came in, all else as it was.
 
-    `labels` is what was audited (a CSV, TSV, Parquet, .npz or .npy file, a Hugging Face data set on disk, a folder of
-    pictures) or the `audit.csv` of it. `columns` say what its columns mean, by the names of
+    `labels` are the audited data (a CSV, TSV, Parquet, .npz or .npy file, a Hugging Face data set on disk, a folder of
+    pictures) or their `audit.csv`. `columns` give the meaning of the columns, by the names of
     `bayesmooth.data.Columns` (`label`, `id`, `class_names`, `encoding`, `tags`, `separator`); else those that were
     audited count, if the `audit` is at hand (a folder; by default that of the decisions, or `audit`), else the usual
     names. Rows without ids are known by their content. No input is ever written to.

@@ -1,5 +1,5 @@
-"""What else is odd: near duplicates, outliers, rare classes, examples that another split holds too, pictures that are
-blank, dark or blurred, and problems.
+"""Findings beside wrong labels: near duplicates, outliers, rare classes, examples that another split holds too,
+pictures that are blank, dark or blurred, and problems.
 
 Most of it follows from the labels and the nearest neighbours. Distances are those between embeddings of length one: 0
 for the same direction, √2 for unrelated ones.
@@ -36,17 +36,17 @@ FINDINGS = {
 NEAREST = 10  # as many as cleanlab's Datalab takes
 CLOSE = 0.25  # share of the usual distance to the nearest neighbour below which examples are near duplicates
 CHANCE = 0.001  # share of the examples that may be that close by chance; in few dimensions this lowers CLOSE
-ROUNDING = 1e-3  # what float32 makes of the distance 0
+ROUNDING = 1e-3  # distance of equal rows in float32, at most
 FENCE = 2.0  # interquartile ranges beyond the quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
 RARE_SHARE = 0.1  # of an even share of the examples: classes with less are rare
 
 PICTURES_AT_ONCE = 256
 SIDE = 64  # pixels to which a picture is reduced before it is measured
-TILES = 8  # × TILES colours stand for a picture: what resizing and compression leave as it is
+TILES = 8  # × TILES colours stand for a picture: resizing and compression hardly change them
 BLANK = 2.5  # of 255, the standard deviation of the brightness: less is one colour and some noise
 DARK = 40.0  # of 255, the brightness that only a hundredth of a dark picture exceeds
 BLURRED = 10.0  # times less sharp than the median picture
-FEWEST = 8  # pictures that it takes to say what is usual
+FEWEST = 8  # pictures from which the usual sharpness is told
 ODD = {
     Kind.BLANK: "of one colour all over",
     Kind.DARK: "so dark that hardly anything shows",
@@ -65,16 +65,16 @@ class Findings:
     conflicting: Array | None = None
     """Whether its near duplicates carry different labels."""
     outlier_score: Array | None = None
-    """Mean distance to its ten nearest over what is usual: above 1 it is an outlier."""
+    """Mean distance to its ten nearest over the largest usual one: above 1 it is an outlier."""
     in_other_split: Array | None = None
     """Id of its near duplicate in the other split; empty where it has none."""
     label_in_other_split: Array | None = None
     """The label that this one carries there; empty where it has none."""
     problems: tuple[Note, ...] = ()
-    """What is wrong with examples that were left out, or with how labels are written."""
+    """Notes on examples that were left out, on spellings of labels, and on odd cells and pictures."""
 
     def masks(self) -> dict[str, Array]:
-        """Which examples each kind of finding concerns; only the kinds that could be computed."""
+        """By kind of finding, the mask of the examples that it concerns; only the kinds that could be computed."""
         masks = {
             "duplicates": None if self.duplicate_of is None else self.duplicate_of >= 0,
             "conflicts": self.conflicting,
@@ -85,17 +85,17 @@ class Findings:
         return {kind: mask for kind, mask in masks.items() if mask is not None}
 
     def counts(self) -> dict[str, int]:
-        """How many examples each finding concerns, for `audit.json`."""
+        """The number of examples that each finding concerns, for `audit.json`."""
         return {FINDINGS[kind]: int(mask.sum()) for kind, mask in self.masks().items()}
 
     def __str__(self) -> str:
-        """What was found, in one line."""
+        """The counts of the findings, in one line."""
         parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts().items() if count]
         return ", ".join(parts) or "nothing"
 
 
 def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Source | None = None) -> Findings:
-    """Everything that the labels, the pictures and, where the examples are embedded, their rows can tell.
+    """All findings from the labels, the pictures and, where the examples are embedded, their rows.
 
     `against` are examples that must not occur among these: the test set of a training set, embedded alike.
 
@@ -125,10 +125,10 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
     if against is not None:
         theirs = CentredRows.of(against, rows.mean)
         index, away = rows.measure_nearest(1, theirs)
-        there = theirs.first[index[rows.group, 0]]
-        leaked = (away[rows.group, 0] < closest) & are_as_long(rows.lengths, theirs.lengths[there], closest)
+        nearest = theirs.first[index[rows.group, 0]]
+        leaked = (away[rows.group, 0] < closest) & are_as_long(rows.lengths, theirs.lengths[nearest], closest)
         ids, texts = np.array(against.ids, object), np.array(against.labels.texts(), object)
-        copies, labels_there = (np.where(leaked, part[there], "") for part in (ids, texts))
+        copies, labels_there = (np.where(leaked, part[nearest], "") for part in (ids, texts))
     mean = distance.mean(1)
     low, high = np.quantile(mean, [0.25, 0.75])
     fence = max(float(high + FENCE * (high - low)), ROUNDING)
@@ -145,7 +145,7 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
 
 
 class CentredRows(NamedTuple):
-    """Embeddings less their mean: what they have in common says nothing of which are alike."""
+    """Embeddings less their mean: the part that all have in common says nothing of similarity."""
 
     unit: Tensor
     """(U, D), of length one: every row once."""
@@ -153,9 +153,9 @@ class CentredRows(NamedTuple):
     lengths: Array
     """(N,)."""
     group: Array
-    """Which of the unit rows each example has (N,)."""
+    """Position of the unit row of each example (N,)."""
     first: Array
-    """The first example that has each unit row (U,)."""
+    """Position of the first example that has each unit row (U,)."""
 
     @classmethod
     def of(cls, source: Source, mean: Tensor | None = None) -> "CentredRows":
@@ -169,14 +169,13 @@ class CentredRows(NamedTuple):
 
     def measure_nearest(self, k: int, other: "CentredRows | None" = None) -> tuple[Array, Array]:
         """Positions and distances (U, k) of the nearest unit rows; without `other` none is its own."""
-        own = torch.arange(len(self.unit), device="cpu") if other is None else None
-        index, cosine = Keys((other or self).unit, len(self.unit)).search(self.unit, k, own)
+        positions = torch.arange(len(self.unit), device="cpu") if other is None else None
+        index, cosine = Keys((other or self).unit, len(self.unit)).search(self.unit, k, positions)
         return index.numpy(), np.sqrt(np.maximum(2 - 2 * cosine.double().numpy(), 0))
 
 
 def find_near_duplicates(rows: CentredRows) -> tuple[Array, float, Array]:
-    """Distances (U, k) of the nearest, how close near duplicates are, and the first of each example's; −1 where it has
-    none.
+    """Distances (U, k) of the nearest, the limit for near duplicates, and the first of each example's, −1 for none.
 
     Near duplicates are closer than a quarter of the usual distance to the nearest neighbour, or less. With density
     uniform in d dimensions, t times the median distance or closer come a share of 1 − 2^(−t^d): in few dimensions a
@@ -222,8 +221,8 @@ def join_pairs(pairs: Array, names: Array) -> Array:
 
 
 def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
-    """What pictures look like beside what they show: colours by which copies are known, also after they were resized
-    or compressed again, and a note for each kind of odd ones that occurs.
+    """The colours of pictures, by which copies are recognised also after they were resized or compressed again, and a
+    note for each kind of odd pictures that occurs.
 
     None where there are no pictures, or one of them cannot be opened: it is among the problems already.
     """

@@ -52,13 +52,13 @@ PAIRS_WEIGHED = 500_000  # pairs on which the weight of the posteriors is chosen
 
 
 class Tags(NamedTuple):
-    """What is predicted of every pair of example and tag (N, T), the tags in the order of the vocabulary."""
+    """Predictions of every pair of example and tag (N, T), the tags in the order of the vocabulary."""
 
     vocabulary: Vocabulary
     given: Array
     """1 where the example has the tag."""
     probabilities: Array
-    """The probability that the example should have the tag; for a tag that is not judged, what is given."""
+    """The probability that the example should have the tag; for a tag that is not judged, its given value."""
     scores: Array
     """Higher: the tag is more likely wrongly there, or wrongly not there."""
     worst: Array
@@ -77,14 +77,14 @@ class TagAudit(Audit):
 
     @property
     def headline(self) -> str:
-        """How many tags look wrong."""
+        """The claim in one sentence, which counts tags."""
         if "error_rate" in self.summary:
             return super().headline
         changes, wrong = int(self.count_changes().sum()), int(self.contradicted.sum())
         return f"{changes:,} tags look wrong, on {wrong:,} of {len(self):,} examples."
 
     def count_changes(self) -> Array:
-        """2 × T: how many examples each tag should be added to, and removed from."""
+        """2 × T: the number of examples that each tag should be added to, and removed from."""
         carried = self.tags.vocabulary.table(self.class_names).numpy()
         before, after = carried[self.given], carried[self.suggested]
         return np.stack([(after > before).sum(0), (after < before).sum(0)])
@@ -99,7 +99,7 @@ class TagAudit(Audit):
         return table
 
     def describe_labels(self) -> dict[str, Any]:
-        """What audit.json says of every tag."""
+        """The entries of audit.json on every tag."""
         columns = (self.label_names, self.tags.given.sum(0).tolist(), *self.count_changes().tolist())
         names = ("name", "examples", "to_add", "to_remove")
         return {"tags": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]}
@@ -124,7 +124,7 @@ class TagPredictions:
     given: Labels
     tags: tuple[Predictions, ...]
     judged: Tensor
-    """Which tags of the vocabulary these are, (T,)."""
+    """The mask of these tags in the vocabulary (T,)."""
     mixed: Tensor
     """Whether a copy of the example differs in this tag (N, T)."""
     method: str
@@ -133,7 +133,7 @@ class TagPredictions:
 
     @property
     def labels(self) -> Tensor:
-        """All pairs as examples of 2T classes, each tag its own two: what rates are estimated from."""
+        """All pairs as examples of 2T classes, two for each tag: rates are estimated from these."""
         return torch.cat([2 * t + tag.labels for t, tag in enumerate(self.tags)])
 
     @property
@@ -167,15 +167,15 @@ class TagPredictions:
             tags = [name for name, on in zip(words.names, moved[i].tolist(), strict=True) if on]
             suggested[i] = number.setdefault(words.write(tags), len(number))
         worst = scores.argmax(1, keepdim=True)
-        own = torch.where(given == 1, shares, 1 - shares).gather(1, worst).squeeze(1)
+        given_probability = torch.where(given == 1, shares, 1 - shares).gather(1, worst).squeeze(1)
         disagreement = scores.gather(1, worst).squeeze(1)
         parts = (part.numpy() for part in (given, shares, scores, worst.squeeze(1)))
         return {
             "class_names": tuple(number),
             "given": self.given.numbers,
             "suggested": suggested,
-            "given_probability": own,
-            "suggested_probability": torch.where(disagreement > cut, 1 - own, own),
+            "given_probability": given_probability,
+            "suggested_probability": torch.where(disagreement > cut, 1 - given_probability, given_probability),
             "disagreement": disagreement,
             "ambiguity": unclear.gather(1, worst).squeeze(1),
             "close": close.gather(1, worst).squeeze(1),
@@ -199,34 +199,34 @@ def predict_tags(source: Source, leave_out: bool = False) -> TagPredictions:
     rows = read_rows(source)
     features, group = Projection.of(rows).features(rows), group_copies(hash_rows(rows))[0]
     voters = Voters.of(rows, labels.numbers, source.num_classes)
-    found, parts = voters.find(rows), []
+    neighbours, parts = voters.find(rows), []
     given = table[:, judged]
     for tag in track(given.unbind(1), description="tags"):
         named, times = count_labels(group, tag, 2)
         asked = voters._replace(labels=named, counts=times)
-        parts.append((*predict_tag(features, tag), *(asked.vote(found, tag, t, 2)[:, 1] for t in TEMPERATURES)))
+        parts.append((*predict_tag(features, tag), *(asked.vote(neighbours, tag, t, 2)[:, 1] for t in TEMPERATURES)))
     seen, left_out, *votes = (torch.stack(part, 1) for part in zip(*parts, strict=True))
     step = -(-given.numel() // PAIRS_WEIGHED)
     likely = [torch.where(given == 1, p, 1 - p).T.flatten()[::step, None] for p in (left_out, *votes)]
     temperature, weight = choose_weight(likely[0], dict(zip(TEMPERATURES, likely[1:], strict=True)))
     voted = votes[TEMPERATURES.index(temperature)]
     unseen, shown = (torch.lerp(voted, p, weight) for p in (left_out, seen))
-    made = []
+    tags = []
     for tag, without, p in zip(given.unbind(1), unseen.unbind(1), shown.unbind(1), strict=True):
         two = torch.stack([1 - without, without], 1)
         transitions = learn_transitions(two, tag)
         blind = predict_true_classes(two, transitions)
         q = blind if leave_out else predict_true_classes(torch.stack([1 - p, p], 1), transitions)
-        made.append(Predictions(tag, q, without_label=LeftOut.of(blind, tag, transitions), transitions=transitions))
+        tags.append(Predictions(tag, q, without_label=LeftOut.of(blind, tag, transitions), transitions=transitions))
     mixed = torch.stack([differ_from_copies(group, tag) for tag in table.unbind(1)], 1)
-    way = f"{found[0].shape[1] - 1} neighbours, {'leave-one-out' if leave_out else 'in-sample'}"
+    way = f"{neighbours[0].shape[1] - 1} neighbours, {'leave-one-out' if leave_out else 'in-sample'}"
     facts = {
         "components": features.shape[1] - 1,
         "weight_of_posterior": round(weight, 3),
         "weight_of_neighbours": round(1 - weight, 3),
     }
-    method = f"a variational logistic regression for each of {len(made)} tags, and {way}"
-    return TagPredictions(labels, tuple(made), judged, mixed & voters.copies, method, facts)
+    method = f"a variational logistic regression for each of {len(tags)} tags, and {way}"
+    return TagPredictions(labels, tuple(tags), judged, mixed & voters.copies, method, facts)
 
 
 def predict_tag(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -239,7 +239,7 @@ def predict_tag(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def take_tag_probabilities(source: Source, rows: Tensor) -> TagPredictions:
-    """Somebody's P(tag) (N, T), out of sample one hopes."""
+    """P(tag) (N, T) by another model, which should be out of sample."""
     labels = source.labels
     assert labels.vocabulary is not None
     given = labels.table()
@@ -249,13 +249,13 @@ def take_tag_probabilities(source: Source, rows: Tensor) -> TagPredictions:
             "each from 0 to 1; pass logits.sigmoid()"
         )
     columns = zip(given.unbind(1), rows.unbind(1), strict=True)
-    made = tuple(Predictions(tag, torch.stack([1 - p, p], 1)) for tag, p in columns)
+    tags = tuple(Predictions(tag, torch.stack([1 - p, p], 1)) for tag, p in columns)
     none = torch.zeros_like(given, dtype=torch.bool)
-    return TagPredictions(labels, made, ~none[0], none, f"probabilities of {len(made)} tags as given")
+    return TagPredictions(labels, tags, ~none[0], none, f"probabilities of {len(tags)} tags as given")
 
 
 def find_judged(labels: Labels) -> Tensor:
-    """Which tags enough examples have and enough lack (T,)."""
+    """The mask of the tags that enough examples have and enough lack (T,)."""
     counts = labels.table().sum(0)
     return torch.minimum(counts, len(labels) - counts) >= FEWEST
 

@@ -33,7 +33,7 @@ class Keys:
     """
 
     def __init__(self, rows: Tensor, queries: int = 0) -> None:
-        """`queries`: about how many rows will be searched for."""
+        """`queries`: the approximate number of rows that will be searched for."""
         self.rows, self.order = rows, torch.arange(len(rows), device=rows.device)
         self.centres, self.bounds = rows[:0], [*range(0, len(rows), COLUMNS), len(rows)]
         cells = min(4 * int(len(rows) ** 0.5), len(rows) // SMALLEST)
@@ -156,7 +156,7 @@ def find_similar(embeddings: Tensor, labels: Array, suggested: Array, index: Arr
     >>> find_similar(x, np.array([0, 0, 1, 0]), np.array([0, 0, 1, 1]), np.array([3])).given.tolist()
     [[1, 0, -1]]
     """
-    rows, found = unit_rows(embeddings), []
+    rows, neighbours = unit_rows(embeddings), []
     for wanted in (labels, suggested):
         nearest = np.full((len(index), EACH), -1)
         for label in np.unique(wanted[index]):
@@ -167,5 +167,5 @@ def find_similar(embeddings: Tensor, labels: Array, suggested: Array, index: Arr
                 best = similarity.topk(min(EACH, len(carriers)), dim=1)
                 places = np.where(best.values > -1.5, carriers[best.indices], -1)
                 nearest[asked, : places.shape[1]] = places
-        found.append(nearest)
-    return Similar(index, *found)
+        neighbours.append(nearest)
+    return Similar(index, *neighbours)

@@ -1,4 +1,4 @@
-"""What is predicted of every example, and what follows for its label.
+"""Predictions of every example, and their consequences for its label.
 
 Two axes, never mixed up: disagreement with the label, and ambiguity, which is blind to it.
 
@@ -24,7 +24,7 @@ CONFIDENT_SHARE = 0.3  # of the predictions of each class: T is learned from the
 PRIOR_ROWS = 5.0  # examples for which the average noise rate counts, beside those of a class
 CONCENTRATIONS = torch.logspace(-1, 4, 26, dtype=torch.float32, device="cpu")
 CLOSE = 1 / 4  # of the best class's probability: from here on another class is near it
-LABEL_POWER = 1 / 4  # of T in what the given label says of the true class
+LABEL_POWER = 1 / 4  # exponent of T where the given label is evidence of the true class
 SMALLEST = 1e-9  # probability of a transition that was never seen
 PROBABILITIES_AT_ONCE = 1 << 20
 
@@ -44,7 +44,7 @@ def rank_in_class(order: Tensor, classes: Tensor) -> Tensor:
 
 
 def select_confident(best: Tensor, best_class: Tensor, share: float) -> Tensor:
-    """Which predictions are among the most confident share of those of their class.
+    """The mask of the predictions that are among the most confident share of those of their class.
 
     >>> select_confident(torch.tensor([0.9, 0.8, 0.6, 0.5]), torch.tensor([0, 0, 1, 1]), 0.5)
     tensor([ True, False,  True, False])
@@ -92,16 +92,16 @@ def predict_true_classes(given: Tensor, transitions: Tensor) -> Tensor:
     tensor([[0.8889, 0.1111]])
     """
     tiny = torch.finfo(given.dtype).tiny
-    found = torch.empty_like(given)
+    result = torch.empty_like(given)
     size = max(PROBABILITIES_AT_ONCE // given.shape[1], 1)
-    for p, q in zip(torch.split(given, size), torch.split(found, size), strict=True):
+    for p, q in zip(torch.split(given, size), torch.split(result, size), strict=True):
         q[:] = p * ((p / (p @ transitions).clamp_min(tiny)) @ transitions.mT)
         q /= q.sum(1, keepdim=True).clamp_min(tiny)
-    return found
+    return result
 
 
 class LeftOut(NamedTuple):
-    """What is predicted of each example without its own label: of its label's class and of the best class."""
+    """The prediction of each example without its own label: probabilities of its label's and of the best class."""
 
     own: Tensor
     best: Tensor
@@ -120,11 +120,11 @@ class LeftOut(NamedTuple):
             transitions = learn_transitions(probabilities, labels)
         (best, second), (best_class, _) = (part.unbind(1) for part in probabilities.topk(2, dim=1))
         entropy = torch.special.entr(probabilities).sum(1) / log(probabilities.shape[1])
-        own = probabilities.gather(1, labels[:, None]).squeeze(1)
+        label_probability = probabilities.gather(1, labels[:, None]).squeeze(1)
         joint = probabilities * transitions.mT[labels]  # Bayes' rule: q_y T_yy of Σ_k q_k T_ky
         tiny = torch.finfo(joint.dtype).tiny
         wrong = 1 - joint.gather(1, labels[:, None]).squeeze(1) / joint.sum(1).clamp_min(tiny)
-        return cls(own, best, best_class, CLOSE * best <= second, entropy, wrong)
+        return cls(label_probability, best, best_class, CLOSE * best <= second, entropy, wrong)
 
 
 @dataclass(eq=False)
@@ -146,7 +146,7 @@ class Predictions:
     informative: bool = True
     """Whether they know more of the labels than the shares of the classes; else nothing can be told."""
     mixed: Tensor | None = None
-    """Which examples have a copy with another label, where that is known."""
+    """The mask of the examples that have a copy with another label; None where it was not computed."""
 
     left_out: LeftOut = field(init=False)
     """The prediction that has not seen the example's label."""
@@ -164,8 +164,8 @@ class Predictions:
         self.weighed = self.probabilities
         if self.transitions is not None:
             weights = self.transitions.clamp_min(SMALLEST) ** LABEL_POWER
-            found = self.probabilities * weights.mT[self.labels]
-            self.weighed = found / found.sum(1, keepdim=True).clamp_min(torch.finfo(found.dtype).tiny)
+            product = self.probabilities * weights.mT[self.labels]
+            self.weighed = product / product.sum(1, keepdim=True).clamp_min(torch.finfo(product.dtype).tiny)
         self.disagreement = measure_lead(self.weighed.clamp_min(0).sqrt(), self.labels)
 
     def judge(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class Predictions:
 
 
 def measure_lead(rows: Tensor, labels: Tensor) -> Tensor:
-    """How far the best other class of each row is ahead of its label's (N,)."""
+    """The lead of each row's best other class over that of its label (N,)."""
     at = labels[:, None]
     return rows.scatter(1, at, -1.0).amax(1) - rows.gather(1, at).squeeze(1)
 
@@ -254,11 +254,11 @@ def check_probabilities(probabilities: Tensor, count: int, classes: int) -> Tens
 def estimate_noise_rate(left_out: LeftOut, labels: Tensor) -> tuple[float, float]:
     """An estimate of the share of wrong labels, and its lower bound, from predictions that have not seen them.
 
-    Bound: the mean probability that a label is wrong (`LeftOut.wrong`), or how often labels contradict the most
-    confident tenth of the predictions of each class if that is less (hardly any of these is the model's own error),
-    less the 95 % sampling error.
-    Estimate: confident learning (Northcutt et al. 2021), how often labels contradict predictions that are at least as
-    sure of their class as they are, on average, of its examples.
+    Bound: the mean probability that a label is wrong (`LeftOut.wrong`), or the share of labels that contradict
+    the most confident tenth of the predictions of each class if that is less (hardly any of these is the model's own
+    error), less the 95 % sampling error.
+    Estimate: confident learning (Northcutt et al. 2021), the share of labels that contradict predictions which are at
+    least as sure of their class as they are, on average, of its examples.
     Neither is a bound from above: a model that has learned a systematic error does not contradict it.
     """
     classes = int(max(labels.max(), left_out.best_class.max())) + 1

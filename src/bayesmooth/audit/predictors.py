@@ -1,9 +1,9 @@
 """Predictions from embeddings, by a Bayesian softmax regression and the nearest neighbours.
 
-The regression sees principal components. It predicts what its posterior does on average, p̄, and with which label noise
-ε. The neighbours vote, none for itself or for its copies. Together they predict p = w·p̄ + (1 − w)·p_knn, with the w
-under which the given labels, each left out, are likeliest: no clean label is needed. How true classes turn into given
-ones is learned too and taken back (`predictions`).
+The regression sees principal components. It gives the average prediction of its posterior, p̄, and its label noise ε.
+The neighbours vote, none for itself or for its copies. Together they predict p = w·p̄ + (1 − w)·p_knn, with the w under
+which the given labels, each left out, are likeliest: no clean label is needed. The transitions from true classes to
+given ones are learned too and taken back (`predictions`).
 
 Both learn from a sample of the rows, then predict all of them piece by piece: these need not fit in memory.
 """
@@ -31,7 +31,7 @@ from bayesmooth.progress import bar, track
 from bayesmooth.theory.glm import GLMFit, fit_glm
 from bayesmooth.theory.links import softmax_moments
 
-SAMPLE = 100_000  # rows that are learned from: more hardly change what is learned
+SAMPLE = 100_000  # rows that are learned from: more hardly change the result
 ROWS_PER_CLASS = 100  # that are in the sample at least, if the class has so many
 ROWS_AT_ONCE = 1 << 13  # that are read, or multiplied
 LARGEST = 1e15  # number in an embedding: squares of larger ones overflow
@@ -52,13 +52,13 @@ BACKGROUND = 0.02  # of every vote is spread evenly, so that no class has probab
 FOREIGN = 0.5  # weight of another model's predictions: labels that are wrong by a rule would give it none
 WEIGHED_ON = 1_000  # rows on which the weight w is chosen
 BEYOND_CHANCE = 3.0  # standard errors by which a prediction must beat the shares of the classes
-FOLDS = 5  # of the fits by which is told whether the embeddings are informative
+FOLDS = 5  # of the fits that tell whether the embeddings are informative
 
 
 def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor | None = None) -> Predictions:
     """Predictions of all labels, by the fit to all of them, or with each one left out.
 
-    `predicted` (N, K) are somebody else's, who never saw the labels: one more predictor.
+    `predicted` (N, K) are by another model, which never saw the labels: one more predictor.
 
     The rows are sorted by their content first, so that another order of the rows changes nothing: by distance from the
     mean, which no turn of the rows changes; then by hash, equal rows by label.
@@ -80,9 +80,9 @@ def predict_embedded(source: Source, leave_out: bool = False, predicted: Tensor 
     seen, noise, left_out, voted, hashes = map(torch.cat, zip(*parts, strict=True))
     informative = beats_class_shares(voted, given[every])
     if not informative:
-        own = predict_folds(predictors.projection.features(rows), given[chosen], classes)
-        informative = beats_class_shares(own, given[chosen])
-    # Predictions that know nothing of the labels cannot tell how these go wrong: any label may be any class.
+        held_out = predict_folds(predictors.projection.features(rows), given[chosen], classes)
+        informative = beats_class_shares(held_out, given[chosen])
+    # Predictions that know nothing of the labels cannot tell their errors: any label may be any class.
     even = torch.full((classes, classes), 1 / classes, dtype=left_out.dtype, device="cpu")
     transitions = learn_transitions(left_out, given[every]) if informative else even
     back = every.argsort()
@@ -142,7 +142,7 @@ def read_rows(source: Source, index: Tensor | None = None) -> Tensor:
 class Projection(NamedTuple):
     """Centred, turned to principal components, scaled to unit mean square norm, and a column of ones.
 
-    The prior is isotropic, so turning changes nothing but what is cut off. A diagonal covariance keeps what matters, as
+    The prior is isotropic, so turning changes only the part that is cut off. A diagonal covariance loses little, as
     principal components are nearly uncorrelated in every class.
     """
 
@@ -183,12 +183,12 @@ class Projection(NamedTuple):
         return cls(mean, axes)
 
     def features(self, rows: Tensor) -> Tensor:
-        """What the regression sees of these rows."""
+        """These rows as the regression sees them."""
         return torch.cat([(rows - self.mean) @ self.axes, rows.new_ones(len(rows), 1)], 1)
 
 
 def count_labels(group: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """The labels of each group of equal rows (U, P), the most frequent first, and how often each was given."""
+    """The labels of each group of equal rows (U, P), the most frequent first, and the count of each."""
     pairs, counts = torch.unique(group * classes + labels, return_counts=True)
     of, label = pairs // classes, pairs % classes
     rank = rank_in_class(counts.argsort(descending=True, stable=True), of)
@@ -214,7 +214,7 @@ class Voters(NamedTuple):
     labels: Tensor
     """(U, P): the different labels of equal rows."""
     counts: Tensor
-    """How often each was given."""
+    """The number of rows with each."""
     copies: bool
 
     @classmethod
@@ -226,17 +226,17 @@ class Voters(NamedTuple):
         return cls(keys, hashes[first], *counted, 2 * len(first) >= len(rows))
 
     def find(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The nearest voters of each row and how similar they are, and which voter the row equals (N,), −1 for none."""
+        """The nearest voters of each row, their similarities, and the voter that equals the row (N,), −1 for none."""
         hashes = hash_rows(rows)
         place = torch.searchsorted(self.hashes, hashes).clamp_max(len(self.hashes) - 1)
-        own = torch.where(self.hashes[place] == hashes, place, -1)
-        return *self.keys.search(unit_rows(rows), min(VOTERS + 1, len(self.hashes))), own
+        equal_voter = torch.where(self.hashes[place] == hashes, place, -1)
+        return *self.keys.search(unit_rows(rows), min(VOTERS + 1, len(self.hashes))), equal_voter
 
-    def vote(self, found: tuple[Tensor, Tensor, Tensor], labels: Tensor, temperature: float, classes: int) -> Tensor:
+    def vote(self, nearest: tuple[Tensor, Tensor, Tensor], labels: Tensor, temperature: float, classes: int) -> Tensor:
         """Their votes (N, K), each label left out of its own."""
-        voters, similarity, own = found
+        voters, similarity, equal_voter = nearest
         times, named = self.counts[voters], self.labels[voters]
-        mine = (voters == own[:, None])[:, :, None]
+        mine = (voters == equal_voter[:, None])[:, :, None]
         if self.copies:
             times = torch.where(mine, 0, times / times.sum(2, keepdim=True))
         else:
@@ -262,7 +262,7 @@ class RowPredictions(NamedTuple):
 
 @dataclass(frozen=True)
 class Predictors:
-    """The posterior of a softmax regression and the neighbours, and how much each of them counts."""
+    """The posterior of a softmax regression and the neighbours, with their weights."""
 
     projection: Projection
     fit: GLMFit
@@ -273,53 +273,53 @@ class Predictors:
 
     @classmethod
     def of(cls, rows: Tensor, labels: Tensor, classes: int) -> "Predictors":
-        """Those that learned from these rows, weighed by how likely they find the labels of some, each left out."""
+        """Predictors that learned from these rows, weighed by the likelihood of the labels of some, each left out."""
         dims = min(max(int(WORK / (len(rows) * classes)), MIN_DIMS), MAX_DIMS)
         projection = Projection.of(rows, dims)
         with bar(0, description="fitting") as shown:
             features = projection.features(rows)
             fit = fit_glm(features, labels, classes=classes, draws=DRAWS, on_step=shown.update, **FIT)
-        made = cls(projection, fit, Voters.of(rows, labels, classes))
+        predictors = cls(projection, fit, Voters.of(rows, labels, classes))
         last = len(rows) - 1
         some = torch.linspace(0, last, min(WEIGHED_ON, len(rows)), dtype=torch.float32, device="cpu").long()
         given = labels[some][:, None]
-        posterior = made.predict(rows[some], labels[some]).left_out.gather(1, given)  # its weight is 1 until now
-        found = made.voters.find(rows[some])
-        votes = {t: made.voters.vote(found, labels[some], t, classes).gather(1, given) for t in TEMPERATURES}
+        posterior = predictors.predict(rows[some], labels[some]).left_out.gather(1, given)  # its weight is 1 until now
+        neighbours = predictors.voters.find(rows[some])
+        votes = {t: predictors.voters.vote(neighbours, labels[some], t, classes).gather(1, given) for t in TEMPERATURES}
         temperature, weight = choose_weight(posterior, votes)
-        return replace(made, temperature=temperature, weight=weight)
+        return replace(predictors, temperature=temperature, weight=weight)
 
     def predict(self, rows: Tensor, labels: Tensor, predicted: Tensor | None = None) -> RowPredictions:
-        """What posterior and neighbours, and somebody else, say together of rows with these labels."""
+        """The joint predictions of posterior, neighbours and, if given, another model for rows with these labels."""
         mean, var = self.fit.logits(self.projection.features(rows))
         averaged = softmax_moments(mean, var, SAMPLES).mean
         left_out = predict_left_out(mean, var, averaged, labels)
         votes = self.voters.vote(self.voters.find(rows), labels, self.temperature, mean.shape[1])
-        seen, left_out = (torch.lerp(votes, each, self.weight) for each in (averaged, left_out))
+        seen, left_out = (torch.lerp(votes, part, self.weight) for part in (averaged, left_out))
         if predicted is not None:
-            seen, left_out = (torch.lerp(each, predicted, FOREIGN) for each in (seen, left_out))
+            seen, left_out = (torch.lerp(part, predicted, FOREIGN) for part in (seen, left_out))
         voted = votes.gather(1, labels[:, None]).squeeze(1)
         return RowPredictions(seen, mean.softmax(-1) - averaged, left_out, voted, hash_rows(rows))
 
 
-def measure_gain(own: Tensor, labels: Tensor) -> Tensor:
-    """By how much predictions that have not seen the labels find each likelier than its class's share, as a logarithm.
+def measure_gain(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The log-likelihood of each label by predictions that have not seen it, less that by its class's share.
 
-    `own` (N,) are their probabilities of the labels. Each is averaged with the class's share, so that a few labels that
+    `probabilities` (N,) are theirs of the labels. Each is averaged with the class's share, so that a few labels that
     are surely contradicted do not decide: they may be the wrong ones.
     """
     shares = (torch.bincount(labels).double() / len(labels))[labels]
-    return (own.double() + shares).div(2 * shares).log()
+    return (probabilities.double() + shares).div(2 * shares).log()
 
 
-def beats_class_shares(own: Tensor, labels: Tensor) -> bool:
+def beats_class_shares(probabilities: Tensor, labels: Tensor) -> bool:
     """Whether predictions that have not seen the labels tell more of them than chance explains."""
-    gain = measure_gain(own, labels)
+    gain = measure_gain(probabilities, labels)
     return bool(gain.mean() > BEYOND_CHANCE * gain.std() / len(gain) ** 0.5)
 
 
 def measure_likelihood(source: Source) -> float:
-    """How much likelier than by the classes' shares the given labels are, by predictions that leave each of them out.
+    """The mean of `measure_gain` over the given labels, by predictions that leave each of them out.
 
     The encoder under which it is larger tells more of the labels (results/choices/encoders.txt).
     """
@@ -349,10 +349,10 @@ def predict_folds(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     member = torch.empty_like(labels)
     by_class = order[labels[order].argsort(stable=True)]
     member[by_class] = torch.arange(len(labels), device="cpu") % FOLDS
-    own = features.new_empty(len(labels))
+    probabilities = features.new_empty(len(labels))
     for fold in range(FOLDS):
         held = member == fold
         fit = fit_glm(features[~held], labels[~held], classes=classes, draws=DRAWS, **FIT)
         averaged = softmax_moments(*fit.logits(features[held]), SAMPLES).mean
-        own[held] = averaged.gather(1, labels[held][:, None]).squeeze(1)
-    return own
+        probabilities[held] = averaged.gather(1, labels[held][:, None]).squeeze(1)
+    return probabilities

@@ -1,10 +1,10 @@
-"""A review is a designed sample: it says how many labels are wrong, and its decisions teach the ranking of the rest.
+"""A review is a designed sample: it gives the share of wrong labels, and its decisions teach the ranking of the rest.
 
 Every label may come into the queue, with a known probability that rises with its chance to be wrong. From the decisions
-a small model learns how this labeller errs (`teach`); with it and the probabilities follows the share of wrong labels
+a small model learns the errors of this labeller (`teach`); it and the probabilities give the share of wrong labels
 and a valid interval (`estimate_rate`). report/review.js computes the same numbers in the page.
 
-What chose the constants, and what they are worth, stands in docs/evidence-audit.md.
+The choice of the constants, and their effect, are in docs/evidence-audit.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from bayesmooth.audit.table import Audit
 
 Array = NDArray[Any]
-BUDGET = 100  # labels in a queue where nobody says how many
+BUDGET = 100  # labels in a queue by default
 EVENLY = 0.5  # of the draws go everywhere alike, the rest where labels are likely wrong
 INTERCEPT, SLOPE = 0.36, 1.4  # of the log-odds to be wrong, in the score, before any review
 SPREAD = (1.0, 0.5)  # standard deviations of these two among data sets
-SCALES_OF_NUMBERS = (1.0, 1.5, 1.0)  # size of the class, how often it is contradicted, ambiguity
+SCALES_OF_NUMBERS = (1.0, 1.5, 1.0)  # size of the class, share of it that is contradicted, ambiguity
 LEARNED = (1.2, 1.7, 0.2)  # effects of these numbers in other data sets
 OF_CLASS, OF_PLACE = 0.7, 2.0  # standard deviations of the effects of a class, and of places in a class
 MODELS = ((False, False), (True, False), (False, True), (True, True))  # whether numbers and classes, and places count
 SCORE_ALONE = 0.5  # probability of the first, under which decisions change no rank
-PLACES = 16  # numbers that say where an example lies among all
+PLACES = 16  # coordinates of an example among all
 MOST_LEARNED = 400  # decisions that are learned from
 STEPS, TOLERANCE = 50, 1e-10  # of Newton's method
 LEAST_DRAWN = 10  # draws from which a share is estimated
@@ -44,7 +44,7 @@ OF_THE_PAGE = (
 
 
 class Traits(NamedTuple):
-    """What the small model sees of every label."""
+    """The inputs of the small model, for every label."""
 
     score: Array
     """log((1 + d)/(1 − d)) of its disagreement d."""
@@ -66,7 +66,7 @@ class Taught(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """The share of wrong labels, its 95 % interval, and from how many labels it is told."""
+    """The share of wrong labels, its 95 % interval, and the number of labels that it is told from."""
 
     estimate: float
     low: float
@@ -76,7 +76,7 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Review:
-    """The queue of a review, how it was drawn, and what was decided."""
+    """The queue of a review, the probabilities of its draw, and the decisions."""
 
     traits: Traits
     queue: Array
@@ -90,7 +90,7 @@ class Review:
 
     @cached_property
     def taught(self) -> Taught:
-        """What the decisions teach."""
+        """The chances after the decisions."""
         return teach(self.traits, self.wrong)
 
     @property
@@ -100,7 +100,7 @@ class Review:
 
     @cached_property
     def control(self) -> Taught:
-        """What the decisions on the queue alone teach: the share is told from these, further ones do not move it."""
+        """The chances after the decisions on the queue alone: the share is told by these; later ones do not move it."""
         queued = {int(i): self.wrong[int(i)] for i in self.queue if int(i) in self.wrong}
         return self.taught if len(queued) == len(self.wrong) else teach(self.traits, queued)
 
@@ -113,20 +113,19 @@ class Review:
         return replace(self, wrong=dict(wrong), drawn=shares, queue=np.array([*drawn]))
 
     def summarise(self, names: Sequence[str]) -> dict[str, Any]:
-        """What audit.json says: the share of wrong labels and that of each class, as far as they can be told."""
+        """The entries of audit.json: the share of wrong labels and that of each class, as far as they can be told."""
         told, given = self.rate(), self.traits.given
         if told is None:
             return {}
         classes = {name: self.rate(given == k) for k, name in enumerate(names)}
-        each = {name: rate._asdict() for name, rate in classes.items() if rate is not None}
-        return {"error_rate": told._asdict(), "error_rates": each}
+        rates = {name: rate._asdict() for name, rate in classes.items() if rate is not None}
+        return {"error_rate": told._asdict(), "error_rates": rates}
 
     def rate(self, members: Array | None = None) -> Rate | None:
         """The share of wrong labels among all, or among some, as for a class; None where too few were drawn.
 
-        Its interval is meant for one look, at a moment that was fixed before: when the queue is finished. Whoever looks
-        after every decision and stops when it pleases them deceives themselves (docs/evidence-audit.md says by how
-        much).
+        Its interval is meant for one look, at a moment that was fixed before: when the queue is finished. A look after
+        every decision, and a stop when it pleases, misleads more often (docs/evidence-audit.md has the figures).
         """
         some = np.ones(len(self.drawn), bool) if members is None else members
         seen = np.array([i for i in self.queue if int(i) in self.wrong and some[i]], np.int64)
@@ -159,7 +158,7 @@ def design(traits: Traits, budget: int | None = None, seed: int = 0) -> Review:
 
 
 def predict_chance(traits: Traits) -> Array:
-    """(N,): the chance that each label is wrong, by its score and what other data sets teach."""
+    """(N,): the chance that each label is wrong, by its score, as in other data sets."""
     return np.asarray(1 / (1 + np.exp(-(INTERCEPT + SLOPE * traits.score.astype(np.float64)))))
 
 
@@ -180,9 +179,9 @@ def share_out(weight: Array, total: int) -> Array:
 
 
 def estimate_rate(wrong: Array, chance: Array, drawn: Array, everywhere: Array) -> Rate:
-    """The share of wrong labels: the mean chance everywhere, moved by how far the labels looked at are from theirs.
+    """The share of wrong labels: the mean chance everywhere, moved by the mean error of the chances of reviewed labels.
 
-    `wrong`, `chance` and `drawn` are of the labels that were looked at: whether each is wrong, what was thought of it
+    `wrong`, `chance` and `drawn` are of the labels that were looked at: whether each is wrong, its chance to be wrong
     without this decision, and the probability with which it was drawn. `everywhere` are the chances of all labels of
     which the share is told. The chances need not be right: the draws correct them (difference estimator; Särndal et al.
     1992, 6.3; prediction-powered inference). If only a part of the queue was looked at, all probabilities shrink alike.
@@ -224,7 +223,7 @@ def student_95(freedom: int) -> float:
 def teach(traits: Traits, wrong: Mapping[int, bool]) -> Taught:
     """The chance that each label is wrong, after decisions on some.
 
-    Logistic regression with Gaussian priors: on the score and the numbers, whose priors are what other data sets have;
+    Logistic regression with Gaussian priors: on the score and the numbers, whose priors come from other data sets;
     on the given and the other class; and, for each given class, on where the example lies. Four such models are
     averaged by their evidence (Laplace's), one of them free in the score alone: where nothing can be learned, the
     ranking stays.
@@ -318,17 +317,17 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-np.clip(x, -500, 500))))
 
 
-def describe(made: "Audit", components: Array | None = None) -> Traits:
-    """What the small model sees of an audit: also where the examples lie, by the direction of their principal
-    `components` (N, P) from the middle."""
-    given, rival = made.pair_labels()
+def describe(audit: "Audit", components: Array | None = None) -> Traits:
+    """The inputs of the small model, from an audit and the direction of the examples' principal `components` (N, P)
+    from the middle."""
+    given, rival = audit.pair_labels()
     classes = int(max(given.max(), rival.max())) + 1
     sizes = np.bincount(given, minlength=classes)
-    against = np.bincount(given, made.contradicted, classes) / np.maximum(sizes, 1)
+    against = np.bincount(given, audit.contradicted, classes) / np.maximum(sizes, 1)
     size = np.log(np.maximum(sizes, 1) * classes / len(given))
-    numbers = np.stack([size[given], against[given], made.ambiguity], 1) * SCALES_OF_NUMBERS
+    numbers = np.stack([size[given], against[given], audit.ambiguity], 1) * SCALES_OF_NUMBERS
     numbers = (numbers - numbers.mean(0)).astype(np.float32)
-    d = np.clip(made.disagreement.astype(np.float64), -0.999, 0.999)
+    d = np.clip(audit.disagreement.astype(np.float64), -0.999, 0.999)
     score = np.log((1 + d) / (1 - d)).astype(np.float32)
     places = None
     if components is not None:
@@ -338,37 +337,37 @@ def describe(made: "Audit", components: Array | None = None) -> Traits:
     return Traits(score, numbers, given, rival, places)
 
 
-def learn(made: "Audit", decisions: Sequence[Decision]) -> "Audit":
-    """The table after decisions: corrected, what was decided last, the rest by its chance to be wrong."""
-    assert made.review is not None
-    source = made.examples
+def learn(audit: "Audit", decisions: Sequence[Decision]) -> "Audit":
+    """The table after decisions: corrected, the decided labels last, the others by their chance to be wrong."""
+    assert audit.review is not None
+    source = audit.examples
     corrected = apply_decisions(source, decisions)
     at = source.find([row.id for row in decisions])
     wrong = {at[row.id]: row.wrong for row in decisions if row.wrong is not None}
     drawn = {at[row.id]: float(row.drawn) for row in decisions if row.drawn}
-    review = made.review.decide(wrong, drawn)
-    decided = np.zeros(len(made), bool)
+    review = audit.review.decide(wrong, drawn)
+    decided = np.zeros(len(audit), bool)
     decided[list(wrong)] = True
-    names = tuple(dict.fromkeys([*made.class_names, *corrected.labels.names]))
+    names = tuple(dict.fromkeys([*audit.class_names, *corrected.labels.names]))
     number, texts = {name: k for k, name in enumerate(names)}, corrected.labels.texts()
-    given, rival = made.given.copy(), made.suggested
+    given, rival = audit.given.copy(), audit.suggested
     for i in corrected.relabelled:
         given[i] = number[texts[i]]
-    if made.tags is None:
-        rival = np.where(review.chance > 0.5, review.traits.rival, made.given)
-    own = np.where(decided, 1.0, made.given_probability)
-    notes = [*made.summary["notes"], f"{len(wrong):,} labels are decided and not asked again"]
-    told = review.summarise(made.class_names if made.tags is None else ())
+    if audit.tags is None:
+        rival = np.where(review.chance > 0.5, review.traits.rival, audit.given)
+    given_probability = np.where(decided, 1.0, audit.given_probability)
+    notes = [*audit.summary["notes"], f"{len(wrong):,} labels are decided and not asked again"]
+    told = review.summarise(audit.class_names if audit.tags is None else ())
     return replace(
-        made,
+        audit,
         class_names=names,
         examples=replace(source, labels=corrected.labels),
         given=given,
         suggested=np.where(decided, given, rival),
-        given_probability=own,
-        suggested_probability=np.where(decided, own, made.suggested_probability),
+        given_probability=given_probability,
+        suggested_probability=np.where(decided, given_probability, audit.suggested_probability),
         disagreement=np.where(decided, -1.0, 2 * review.chance - 1),
         disagreement_threshold=0.0,
         review=review,
-        summary={**made.summary, "notes": notes, **told},
+        summary={**audit.summary, "notes": notes, **told},
     )

@@ -33,31 +33,31 @@ Array = NDArray[Any]
 QUADRANTS = ("clear", "ambiguous", "mislabelled", "hard")
 CLEAR, AMBIGUOUS, MISLABELLED, HARD = range(4)
 SURE = ((0.0, "hardly"), (0.1, "perhaps"), (0.5, "likely"), (0.9, "very likely"))
-"""From which probability on a class is called so: percentages would promise more than they hold."""
+"""The probabilities from which on a class is called so: percentages would promise more than they hold."""
 LEAST_TOLD = 0.0005  # of the labels: less would be told as 0.0 %
 WORST = 10  # labels that a job's page and a notebook show by themselves
 FILES = {"audit.csv", "audit.parquet", "audit.json", "audit.html", "annotators.csv", "label_again.csv"}
 KINDS = ("contradicted", *QUADRANTS, *FINDINGS)
-"""What `Audit.select` selects, named as the report's chips are: conflicts are copies with different labels, rare those
-of rare classes, leaks those that the other split holds too."""
+"""The choices of `Audit.select`, named as the report's chips are: conflicts are copies with different labels, rare
+those of rare classes, leaks those that the other split holds too."""
 
 
 @dataclass(eq=False, repr=False)
 class Audit:
-    """Which labels of a data set are probably wrong, which examples are ambiguous, and what else is odd about them.
+    """The audit of a data set: labels that are probably wrong, examples that are ambiguous, and other findings.
 
-    `save` writes the report to review them in, `top` gives the worst, `to_frame` one row per example, `select` those
-    that one thing is wrong with, `weights` and `soft_labels` what to train on. In a notebook the ten worst show by
+    `save` writes the report to review them in, `top` gives the worst, `to_frame` one row per example, `select` the rows
+    of one kind, `weights` and `soft_labels` the weights and targets of a training. In a notebook the ten worst show by
     themselves, `show` the whole report.
 
     Every column has one entry per example, in the order of the data; labels are positions in `class_names`.
     """
 
     unit: ClassVar[str] = "classes"
-    """What `label_names` are."""
+    """The word for `label_names`."""
 
     examples: Source
-    """What was audited."""
+    """The audited data."""
     class_names: tuple[str, ...]
     given: Array
     suggested: Array
@@ -74,32 +74,32 @@ class Audit:
     noise: Array | None = None
     """½‖ε‖₁, the probability that averaging over the posterior moves, where there is one."""
     probabilities: Array | None = None
-    """N×K: what is predicted of every example; the columns of the table are its largest and the label's."""
+    """N×K: the prediction of every example; the columns of the table are its largest and the label's."""
     summary: Mapping[str, Any] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
-    """What else was found: near duplicates, outliers, rare classes, leaks."""
+    """Findings beside wrong labels: near duplicates, outliers, rare classes, leaks."""
     similar: Similar | None = None
     """The nearest examples with the given and with the suggested label, of the labels most likely wrong."""
     consensus: "Consensus | None" = None
-    """What several annotators agree on and how good each is, where there are several."""
+    """The consensus of several annotators and the quality of each, where there are several."""
     review: "Review | None" = None
-    """Which labels to look at, how they were drawn, and what was learned from decisions on them."""
+    """The queue of labels to review, the probabilities of its draw, and the decisions."""
     tags: "Tags | None" = None
-    """What is predicted of every tag, where an example has several labels: a class is then a set of tags."""
+    """Predictions of every tag, where an example has several labels: a class is then a set of tags."""
 
     contradicted: Array = field(init=False)
-    """Which labels the prediction contradicts: hard ones too, as they are wrong as often (docs/audit-method.md)."""
+    """The mask of contradicted labels: hard ones too, as they are wrong as often (docs/audit-method.md)."""
     quadrant: Array = field(init=False)
     """Positions in `QUADRANTS`: contradicted and clear-cut is mislabelled, contradicted and close hard."""
     order: Array = field(init=False)
     """Positions from the label most likely wrong to the least."""
     counts: dict[str, int] = field(init=False)
-    """How many examples each quadrant holds."""
+    """The number of examples in each quadrant."""
     ids: tuple[str, ...] = field(init=False)
     clean: Array | None = field(init=False)
     """The true labels, where they are known."""
     label_names: tuple[str, ...] = field(init=False)
-    """What a label is chosen from."""
+    """The names that a label is chosen from."""
 
     def __post_init__(self) -> None:
         self.contradicted = np.not_equal(self.suggested, self.given)
@@ -137,9 +137,9 @@ class Audit:
         return f"{wrong:,} of {total:,} labels {verb} wrong ({share})."
 
     def describe_labels(self) -> dict[str, Any]:
-        """What audit.json says of every class."""
+        """The entries of audit.json on every class."""
         names, weights = self.class_names, (None, self.contradicted, self.ambiguity)
-        counts = (np.bincount(self.given, each, len(names)).tolist() for each in weights)
+        counts = (np.bincount(self.given, weight, len(names)).tolist() for weight in weights)
         classes = [
             {
                 "name": name,
@@ -194,23 +194,23 @@ class Audit:
             place = np.full(len(self), "", object)
             place[self.review.queue] = np.arange(1, len(self.review.queue) + 1).astype(str)
             columns |= {"chance": self.review.chance, "drawn": self.review.drawn, "queue": place}
-        found, first = self.findings, self.findings.duplicate_of
-        kinds = {id: problem.kind for problem in found.problems for id in problem.ids}
+        findings, first = self.findings, self.findings.duplicate_of
+        kinds = {id: problem.kind for problem in findings.problems for id in problem.ids}
         problems = [kinds.get(id, "") for id in self.ids]
         columns |= {
             "noise": self.noise,
             "clean": None if self.clean is None else labels[self.clean],
             "duplicate_of": None if first is None else np.where(first < 0, "", ids[first]),
-            "outlier_score": found.outlier_score,
-            "rare_class": found.rare_class,
-            "in_other_split": found.in_other_split,
+            "outlier_score": findings.outlier_score,
+            "rare_class": findings.rare_class,
+            "in_other_split": findings.in_other_split,
             "problem": np.array(problems, object) if any(problems) else None,
         }
         shown = {name: column for name, column in self.examples.meta.items() if name in (SHEET_ROW, "text")}
         return {name: column.tolist() for name, column in columns.items() if column is not None} | shown
 
     def weights(self) -> Array:
-        """The probability that each given label is right: what its loss counts for in training."""
+        """The probability that each given label is right: the weight of its loss in training."""
         return np.asarray(self.given_probability, np.float64)
 
     def soft_labels(self) -> Array:
@@ -239,7 +239,7 @@ class Audit:
         return self.to_frame().iloc[self.order[chosen[self.order]]]
 
     def find_failures(self, above: float | None, kinds: Sequence[str] = ()) -> list[str]:
-        """Why these data should not pass, in words; empty where they should.
+        """The reasons why these data should not pass, in words; empty where they should.
 
         `above` is the share of wrong labels that is allowed, held against the lower bound of the audit. `kinds` are
         findings that must not occur.
@@ -259,7 +259,7 @@ class Audit:
         return failures
 
     def to_markdown(self, failures: Sequence[str] | None = None) -> str:
-        """The headline, what was found and the ten worst labels, for a notebook or the page of a job."""
+        """The headline, the findings and the ten worst labels, for a notebook or the page of a job."""
         mark = "" if failures is None else "❌ " if failures else "✅ "
         lines = [f"## {mark}{self.summary.get('source', 'labels')}", "", self.headline, ""]
         lines += [f"- **{text}**" for text in (self.summary.get("warning"), *(failures or ())) if text]
@@ -327,7 +327,7 @@ def check_source_stays(directory: Path, source: Path | None) -> None:
 
 
 def format_sureness(probability: float) -> str:
-    """How sure the prediction is, in words.
+    """The certainty of a prediction in words.
 
     >>> format_sureness(0.6)
     'likely'

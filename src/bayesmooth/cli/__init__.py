@@ -44,7 +44,7 @@ def command(*options: Option) -> Callable[[Function], Function]:
 
 
 def option(*names: str, **settings: Any) -> Option:
-    """What `ArgumentParser.add_argument` takes."""
+    """The arguments of `ArgumentParser.add_argument`."""
     return names, settings
 
 
@@ -91,7 +91,7 @@ COLUMNS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. What a user can put right is one line and exit code 2; a bug shows its traceback."""
+    """Run a command. An error that a user can put right is one line and exit code 2; a bug shows its traceback."""
     given = list(sys.argv[1:] if argv is None else argv)
     if "" not in sys.path:
         sys.path.append("")  # a recipe may name a model of the user's, from the directory they are in

@@ -87,23 +87,23 @@ def audit(arguments: Namespace) -> int:
     if "," in str(options.get("encoder")):
         options["encoder"] = split_names(options["encoder"])
     if (arguments.source / RUN).is_file():
-        from bayesmooth.train import Run  # here: whoever audits a table never loads the training
+        from bayesmooth.train import Run  # here: the audit of a table never loads the training
 
         if foreign := [name for name in options if name not in OF_RUNS]:
             raise InputError(f"--{foreign[0].replace('_', '-')}: not for a run, whose recipe says it")
-        made = Run.open(arguments.source).audit(**options)
+        result = Run.open(arguments.source).audit(**options)
     else:
         verb = audit_probabilities if arguments.probabilities else audit_data
-        made = verb(arguments.source, **options)
-    saved = made.save(arguments.out, title=arguments.title)
-    failures = made.find_failures(arguments.fail_above, arguments.fail_on)
+        result = verb(arguments.source, **options)
+    saved = result.save(arguments.out, title=arguments.title)
+    failures = result.find_failures(arguments.fail_above, arguments.fail_on)
     if arguments.summary is not None:
         with arguments.summary.open("a", encoding="utf-8") as page:
-            page.write(made.to_markdown(failures))
+            page.write(result.to_markdown(failures))
     if arguments.json:
         print(saved.with_suffix(".json").read_text(encoding="utf-8"), end="")
     else:
-        _print(made, arguments.top)
+        _print(result, arguments.top)
         print(saved)
     if failures:
         print(f"bayesmooth: failed: {'; '.join(failures)}", file=sys.stderr)
@@ -142,20 +142,20 @@ def clean(arguments: Namespace) -> int:
     return 0
 
 
-def _print(made: "Audit", count: int) -> None:
-    """What was learned from, the headline and the worst of the labels that look wrong."""
-    for note in made.summary["notes"]:
+def _print(result: "Audit", count: int) -> None:
+    """Print the notes, the headline, the findings and the worst of the labels that look wrong."""
+    for note in result.summary["notes"]:
         print(f"note: {note}")
-    print(repr(made).removeprefix("Audit(").removesuffix(")"))
-    print(made.headline)
-    print(f"{made.summary['method']}, {made.summary['seconds']} s")
-    if people := made.summary.get("annotators"):
+    print(repr(result).removeprefix("Audit(").removesuffix(")"))
+    print(result.headline)
+    print(f"{result.summary['method']}, {result.summary['seconds']} s")
+    if people := result.summary.get("annotators"):
         ends = (f"{one['annotator']} in {format_percent(one['quality'])}" for one in (people[0], people[-1]))
         print(f"{len(people)} annotators, right {' to '.join(ends)} of their votes")
-    print(f"also found: {made.findings}")
-    for problem in made.findings.problems:
+    print(f"also found: {result.findings}")
+    for problem in result.findings.problems:
         print(f"problem: {problem.text}")
-    rows = made.top(min(count, int(made.contradicted.sum())))
+    rows = result.top(min(count, int(result.contradicted.sum())))
     width = max([len(row["id"]) for row in rows] + [2])
     for row in rows:
         change = f"{row['given']} → {row['suggested']}"

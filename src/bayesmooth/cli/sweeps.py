@@ -73,7 +73,7 @@ def sweep(arguments: Namespace) -> int:
 
 
 def make_executor(arguments: Namespace) -> Executor:
-    """Where the runs go; options that this place does not have are refused rather than dropped."""
+    """The executor of the runs; options that it does not have are refused rather than dropped."""
     from bayesmooth.train.sweep import Processes, RayTasks
 
     for name in ("jobs", "cpus"):
@@ -90,7 +90,7 @@ def make_executor(arguments: Namespace) -> Executor:
 
 
 def report_failures(outcomes: "Sequence[Outcome]") -> int:
-    """Say what did not end well; the exit code."""
+    """Print the runs that did not end well; return the exit code."""
     from bayesmooth.train.sweep import OVER
 
     bad = [outcome for outcome in outcomes if outcome.status not in OVER]
@@ -126,11 +126,11 @@ def data(arguments: Namespace) -> int:
         root = data_root(None)
         for title, dataset in datasets().items():
             missing = dataset.places and not any((root / place).exists() for place in dataset.places)
-            there = f" (not in {root})" if missing else ""
+            remark = f" (not in {root})" if missing else ""
             print(f"{title:14} {dataset.about}")
-            print(f"{'':14}   files  {dataset.files}{there}")
-            how = dataset.bring.replace("DIR", str(root)).replace("\n", "\n" + " " * 22)
-            print(f"{'':14}   get    {how}")
+            print(f"{'':14}   files  {dataset.files}{remark}")
+            advice = dataset.bring.replace("DIR", str(root)).replace("\n", "\n" + " " * 22)
+            print(f"{'':14}   get    {advice}")
         return 0
     if arguments.name is None:
         raise InputError("data embed: which one? `bayesmooth data list` has the names")

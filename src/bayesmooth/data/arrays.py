@@ -67,15 +67,15 @@ def _take_classes(table: Table, labels: Any, rows: Any, predicted: bool) -> None
     given = as_array(labels, "labels")
     if given.ndim != 1:
         raise InputError(f"labels of shape {given.shape}: must be one per row, ({table.count},)")
-    whole, table.cells = given.dtype.kind in "iu", {"labels": given}
+    numbered, table.cells = given.dtype.kind in "iu", {"labels": given}
     if predicted and not names and table.parts and "inputs" in table.parts:
         heads = tuple(map(str, getattr(rows, "columns", ())))
-        if whole:
+        if numbered:
             names = tuple(map(str, range(np.shape(rows)[1])))
         elif heads and {*label_texts(given.tolist())} - {*MISSING} <= {*heads}:
             names = heads
     if names:
-        table.class_names, table.numbered = names, whole
+        table.class_names, table.numbered = names, numbered
 
 
 def _take_tags(table: Table, labels: Any) -> bool:
@@ -153,11 +153,11 @@ def read_vote_array(votes: Any, class_names: Sequence[str] | None) -> Labels:
         raise InputError(f"votes of shape {table.shape}: must be examples × annotators")
     people = [str(name) for name in getattr(votes, "columns", range(table.shape[1]))]
     texts = np.array(label_texts(table.flatten().tolist()), object).reshape(table.shape)
-    there = ~np.isin(texts, [*{*MISSING, "-1"} - {*(class_names or ())}])
-    if not there.any(1).all():
-        silent = there.any(1).argmin()
+    mask = ~np.isin(texts, [*{*MISSING, "-1"} - {*(class_names or ())}])
+    if not mask.any(1).all():
+        silent = mask.any(1).argmin()
         raise InputError(f"votes[{silent}]: nobody labelled it; leave the example out")
-    said = [(int(i), people[a], str(texts[i, a])) for i, a in np.argwhere(there)]
+    said = [(int(i), people[a], str(texts[i, a])) for i, a in np.argwhere(mask)]
     return Labels.of_votes(said, class_names, "votes")
 
 
@@ -206,8 +206,8 @@ def open_npz(path: Path, columns: Columns) -> Table:
         else:
             with name_errors(path, "picture"):
                 parts["pictures"] = as_pictures(torch.from_numpy(images))
-    for part, known in (("inputs", EMBEDDINGS), ("predicted", PREDICTED)):
-        if name := next((name for name in known if name in arrays), None):
+    for part, names in (("inputs", EMBEDDINGS), ("predicted", PREDICTED)):
+        if name := next((name for name in names if name in arrays), None):
             if arrays[name].ndim != 2 or len(arrays[name]) != count:
                 raise InputError(f"{path}: {name} of shape {arrays[name].shape}: must be {count} × D")
             parts[part] = as_finite(arrays[name], str(path), name)
@@ -312,7 +312,7 @@ def _check_array(array: Array) -> Array:
     if array.dtype.kind not in "biufUS":
         raise InputError("not an array of numbers or strings")
     if array.dtype.kind == "U":
-        array.tolist()  # what is no character fails here, and not far from the file
+        array.tolist()  # an invalid character fails here, and not far from the file
     return array
 
 

@@ -25,7 +25,7 @@ PIECE = 8192  # rows whose statistics are computed at once
 
 
 class MissingError(InputError):
-    """Files that are not where they should be; `load` adds how to bring them."""
+    """Files that are not where they should be; `load` adds a way to get them."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def source(
     standardize: bool = True,
     **columns: Any,
 ) -> Source:
-    """What `bayesmooth audit` opens: a table, a folder of pictures, arrays; texts and pictures are embedded.
+    """Data as `bayesmooth audit` opens them: a table, a folder of pictures, arrays; texts and pictures are embedded.
 
     The split is a column `split`, or stands in the path: `data/{split}.csv`. Without either all rows are for training:
     `data.validation` holds some back. Every column of numbers is standardised, unless `standardize` is false.
@@ -101,11 +101,11 @@ def source(
 def _name_columns(load: Callable[..., Source]) -> None:
     """Let the signature of a loader name the columns that it takes, which stand in `Columns` alone."""
     votes_and_tags = {"annotator", "separator", "tags"}  # which a run does not learn from
-    own = [p for p in inspect.signature(load).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    parameters = [p for p in inspect.signature(load).parameters.values() if p.kind is not p.VAR_KEYWORD]
     kinds = {f.name: f.type for f in fields(Columns) if f.name not in votes_and_tags}
     keyword = inspect.Parameter.KEYWORD_ONLY
     more = [inspect.Parameter(n, keyword, default=None, annotation=k) for n, k in kinds.items()]
-    load.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
+    load.__signature__ = inspect.Signature([*parameters, *more])  # type: ignore[attr-defined]
     load.__annotations__ |= kinds
 
 
@@ -191,19 +191,19 @@ def load(name: str, split: str = "train", data_dir: str | Path | None = None, **
     """
     dataset = datasets()[one_of("data set", name, datasets())]
     one_of("split", split, SPLITS)
-    there = tuple(inspect.signature(dataset.load).parameters)[2:]  # beside the split
+    parameters = tuple(inspect.signature(dataset.load).parameters)[2:]  # beside the split
     for option in options:
-        one_of(f"option of {name}", option, there)
-    if "path" in there and "path" not in options:
+        one_of(f"option of {name}", option, parameters)
+    if "path" in parameters and "path" not in options:
         raise InputError(f"{name}: give its path with path=; it looks like {dataset.files}")
     root = data_root(data_dir)
     try:
         return dataset.load(split, root, **options)
     except MissingError as missing:
         bring = dataset.bring.replace("DIR", str(root))
-        how = f"  to get them: {bring}\n  if you have them elsewhere: --data-dir, or BAYESMOOTH_DATA"
+        advice = f"  to get them: {bring}\n  if you have them elsewhere: --data-dir, or BAYESMOOTH_DATA"
         text = f"{name}: {missing}\n  files: {dataset.files}"
-        raise MissingError(text if "path" in options else f"{text}\n{how}") from None
+        raise MissingError(text if "path" in options else f"{text}\n{advice}") from None
 
 
 def find_path(path: str, root: Path, split: str) -> Path:

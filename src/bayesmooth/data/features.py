@@ -1,4 +1,4 @@
-"""What is learned from: the columns of a table that hold numbers, categories, vectors, texts or pictures."""
+"""The inputs to learn from: the columns of a table that hold numbers, categories, vectors, texts or pictures."""
 
 import re
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Cells:
 
     @cached_property
     def kind(self) -> str:
-        """What its type holds: vectors, words, numbers, other plain values, or none of these."""
+        """The kind of its values: vectors, words, numbers, other plain values; empty for any others."""
         types, kind = require("pyarrow", "data").types, self.values.type
         if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
             return "vectors"
@@ -61,8 +61,8 @@ class Cells:
         return len(self.at)
 
     @cached_property
-    def known(self) -> Array:
-        """Which of them are there."""
+    def present(self) -> Array:
+        """The mask of the values that are not missing."""
         gone = self.values.is_null(nan_is_null=True)
         return ~np.asarray(gone.to_numpy())
 
@@ -97,7 +97,7 @@ class Cells:
     @cached_property
     def are_numbers(self) -> bool:
         """Whether all are numbers."""
-        return self.kind == "numbers" or bool(self.known.any() and not np.isnan(self.numbers[self.known]).any())
+        return self.kind == "numbers" or bool(self.present.any() and not np.isnan(self.numbers[self.present]).any())
 
     @property
     def are_texts(self) -> bool:
@@ -111,13 +111,13 @@ class Cells:
         return sorted(levels) if 2 <= len(levels) <= min(CATEGORIES, len(self) / 4) else []
 
     def explain_identity(self) -> str:
-        """Why a column of numbers tells nothing about the class of a row; empty where it may."""
+        """The reason why a column of numbers tells nothing about the class of a row; empty where it may."""
         word = self.name.lower().strip()
         if re.fullmatch(r"(unnamed: \d+|)", word):
             return "row numbers"
         if re.fullmatch(r"(id|uuid|guid|.*[_ .-]id)", word) or re.fullmatch(r".*[a-z]I[dD]", self.name):
             return "an id"
-        if not self.known.any():
+        if not self.present.any():
             return "empty"
         values = self.numbers
         if len(values) < 10 or not (np.isfinite(values) & (values == np.round(values))).all():
@@ -126,16 +126,16 @@ class Cells:
         return "row numbers" if counts else ""
 
     def stack(self) -> Tensor:
-        """Those vectors that are there."""
-        there = self.values.drop_null().combine_chunks()
-        sizes = np.asarray(require("pyarrow.compute", "data").list_value_length(there).to_numpy())
-        flat = there.flatten().to_numpy(zero_copy_only=False)
+        """The vectors that are not missing."""
+        vectors = self.values.drop_null().combine_chunks()
+        sizes = np.asarray(require("pyarrow.compute", "data").list_value_length(vectors).to_numpy())
+        flat = vectors.flatten().to_numpy(zero_copy_only=False)
         if len({*sizes.tolist()}) != 1 or flat.dtype.kind not in "fiu":
             raise InputError(
                 f"{self.table.where}: column {self.name!r}: its vectors must be numbers, all of one length; name other "
                 "columns with features (--features)"
             )
-        return as_finite(flat.reshape(len(there), -1), self.table.where, self.name)
+        return as_finite(flat.reshape(len(vectors), -1), self.table.where, self.name)
 
 
 Rows = dict[str, Cells]
@@ -148,12 +148,12 @@ def read_cells(source: Source) -> Rows:
 
 @dataclass(frozen=True)
 class Reading:
-    """How the inputs of training were read, so that new ones are read alike; plain data, as JSON keeps it."""
+    """The reading of the inputs of training, by which new ones are read alike; plain data, as JSON keeps it."""
 
     label: str | None = None  # the columns of the labels, of the texts and of the pictures
     text: str | None = None
     image: str | None = None
-    encoder: str | None = None  # what turned texts or pictures into rows of numbers
+    encoder: str | None = None  # of the texts or pictures
     numbers: dict[str, float] = field(default_factory=dict)
     """By column, its mean over the training rows, which a missing number counts as."""
     categories: dict[str, list[str]] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Reading:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the inputs are called: the columns of vectors, or one name per number."""
+        """The names of the inputs: the columns of vectors, or one name per number."""
         ones = (f"{c}={level}" for c, levels in self.categories.items() for level in levels)
         return (*self.vectors, *self.numbers, *ones)
 
@@ -202,10 +202,10 @@ class Reading:
                 source = source.note(Kind.NOT_A_NUMBER, text, broken)
             if missing := int((odd & ~broken).sum()):
                 gaps.append(f"{missing} in {name!r}")
-        for name, known in self.categories.items():
+        for name, levels in self.categories.items():
             texts = rows[name].texts
-            parts.append(np.equal.outer(np.array(texts, object), known))
-            unknown += [f"{text!r} in {name!r}" for text in sorted({*texts} - {*known})[:1]]
+            parts.append(np.equal.outer(np.array(texts, object), levels))
+            unknown += [f"{text!r} in {name!r}" for text in sorted({*texts} - {*levels})[:1]]
         if gaps:
             source = source.note(Kind.FILLED, f"missing numbers count as the mean of their column: {', '.join(gaps)}")
         if unknown:
@@ -214,7 +214,7 @@ class Reading:
         return replace(source, inputs=torch.from_numpy(np.concatenate(parts, axis=1, dtype=np.float64)))
 
     def _read_vectors(self, source: Source, rows: Rows) -> Source:
-        gone = ~np.logical_and.reduce([rows[name].known for name in self.vectors])
+        gone = ~np.logical_and.reduce([rows[name].present for name in self.vectors])
         text = f"{int(gone.sum())} of {len(gone)} rows have no vector and are left out"
         source = source.leave_out(Kind.MISSING_VECTOR, text, gone)
         parts = {name: Cells(source, name).stack() for name in self.vectors}
@@ -229,12 +229,12 @@ class Reading:
 
 
 def learn_reading(rows: Rows, names: Sequence[str], named: bool) -> tuple[Reading, dict[str, str]]:
-    """How these columns are learned from: as vectors, else as numbers and categories; and why some are not, which is an
+    """The reading of these columns, as vectors, else as numbers and categories, and the reasons to leave some out: an
     error where the user `named` them. Ids and row numbers are learned from only if they are named.
 
     A stray word in a column of numbers is a finding, not a reason to leave the column out.
     """
-    if vectors := [c for c in names if rows[c].kind == "vectors" and rows[c].known.any()]:
+    if vectors := [c for c in names if rows[c].kind == "vectors" and rows[c].present.any()]:
         return Reading(vectors=dict.fromkeys(vectors, 0)), {c: "beside vectors" for c in names if c not in vectors}
     least, left, numbers, kinds = 0.0 if named else 0.5, dict[str, str](), dict[str, float](), dict[str, list[str]]()
     for name in names:
@@ -243,13 +243,13 @@ def learn_reading(rows: Rows, names: Sequence[str], named: bool) -> tuple[Readin
             if not named and (why := cells.explain_identity()):
                 left[name] = why
                 continue
-            known = np.abs(cells.numbers) <= LARGEST
-            numbers[name] = float(np.where(known, cells.numbers, 0).sum() / max(known.sum(), 1))
+            finite = np.abs(cells.numbers) <= LARGEST
+            numbers[name] = float(np.where(finite, cells.numbers, 0).sum() / max(finite.sum(), 1))
         elif levels := cells.levels:
             kinds[name] = levels
         else:
             texts = cells.are_texts and len({*cells.texts}) > 1
-            left[name] = "empty" if not cells.known.any() else "texts" if texts else "neither numbers nor categories"
+            left[name] = "empty" if not cells.present.any() else "texts" if texts else "neither numbers nor categories"
     if named and left:
         name = next(iter(left))
         raise InputError(
@@ -324,10 +324,10 @@ def show_beside(source: Source, taken: set[str | None]) -> Source:
 
 def open_pictures(source: Source, rows: Rows, column: str | None = None) -> ImageFiles | None:
     """The pictures of a column (default: `path` or `image`): paths beside the table, or encoded bytes."""
-    found = [name for name in ((column,) if column else PICTURES) if name in rows]
-    if not found or source.table is None:
+    names = [name for name in ((column,) if column else PICTURES) if name in rows]
+    if not names or source.table is None:
         return None
-    pictures = rows[found[0]]
+    pictures = rows[names[0]]
     cells = pictures.texts if pictures.kind == "words" else pictures.values.to_pylist()
     items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in cells]
     named = [v if isinstance(v, bytes) else str(v) for v in items]

@@ -1,6 +1,6 @@
 """The formats of tables, read and written: CSV and JSON, packed or not, Excel, Parquet, frames, Hugging Face.
 
-What is not changed is written again as it was, text to the byte.
+Unchanged values are written again as they were, text to the byte.
 """
 
 import codecs
@@ -20,7 +20,7 @@ from bayesmooth.errors import InputError, require
 from bayesmooth.files import name_errors, write_atomically
 
 LONGEST = 2**31 - 1  # field of a CSV; by itself the library stops at 128 kB
-AUDIT = ["id", "rank", "given"]  # how the table of an audit begins; its texts are guarded
+AUDIT = ["id", "rank", "given"]  # the first columns of the table of an audit; its texts are guarded
 BY_MARK = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
@@ -36,25 +36,25 @@ def read_text(path: Path, encoding: str | None) -> tuple[str, Callable[[Path, st
             data = gzip.decompress(data)
     codec = encoding or BY_MARK.get(data[:2], "utf-8")
     try:
-        whole = data.decode(codec)
+        decoded = data.decode(codec)
     except (LookupError, ValueError) as error:
         raise InputError(
             f"{path}: cannot be read as {codec} ({error}); name its encoding with encoding (--encoding): Excel's is "
             "often cp1252, or save it as UTF-8"
         ) from None
-    text = whole.removeprefix("\ufeff")
-    mark = whole[: len(whole) - len(text)]
-    exact = codec == "utf-8" or whole.encode(codec) == data
+    text = decoded.removeprefix("\ufeff")
+    mark = decoded[: len(decoded) - len(text)]
+    exact = codec == "utf-8" or decoded.encode(codec) == data
 
     def write(out: Path, new: str) -> None:
         if not exact:
             raise InputError(f"{path}: as {codec} it cannot be written again as it was; save it as UTF-8")
         try:
-            made = (mark + new).encode(codec)
+            encoded = (mark + new).encode(codec)
         except UnicodeEncodeError as error:
             odd = error.object[error.start : error.end]
             raise InputError(f"{path}: its encoding {codec} has no {odd!r}; save the file as UTF-8 first") from None
-        write_atomically(out, gzip.compress(made, mtime=0) if packed else made)
+        write_atomically(out, gzip.compress(encoded, mtime=0) if packed else encoded)
 
     return text, write
 
@@ -135,18 +135,18 @@ def read_json_table(path: Path, columns: Columns) -> Table:
 
     def write(out: Path, changes: Changes, kept: list[int]) -> None:
         """Lines that do not change stay as they are; a list is written anew, indented if it was."""
-        made: dict[int, dict[str, Any]] = {}
+        new_rows: dict[int, dict[str, Any]] = {}
         for name, changed in changes.items():
             values = table.change(name, changed, [row.get(name) for row in rows])
             for row in changed:
-                made.setdefault(row, {**rows[row]})[name] = values[row]
+                new_rows.setdefault(row, {**rows[row]})[name] = values[row]
         ascii_only = text.isascii()
         if is_list:
-            every = [made.get(row, rows[row]) for row in kept]
+            every = [new_rows.get(row, rows[row]) for row in kept]
             indent = 2 if "\n" in text.strip() else None
             write_text(out, json.dumps(every, ensure_ascii=ascii_only, indent=indent) + "\n")
         else:
-            dumped = {row: json.dumps(value, ensure_ascii=ascii_only) for row, value in made.items()}
+            dumped = {row: json.dumps(value, ensure_ascii=ascii_only) for row, value in new_rows.items()}
             write_text(out, "".join(dumped.get(row, lines[row]) + "\n" for row in kept))
 
     table = Table(str(path), columns, cells, len(rows), write, path)
@@ -176,7 +176,7 @@ def read_frame(frame: Any, columns: Columns) -> Table:
 
 
 def read_excel(path: Path, columns: Columns) -> Table:
-    """The values of the first sheet of an .xlsx; formulas are read as what they gave when it was saved."""
+    """The values of the first sheet of an .xlsx; a formula is read as its value when the file was saved."""
     library = require("openpyxl", "data")
     with name_errors(path, "workbook"):
         sheet = library.load_workbook(path, data_only=True).worksheets[0]
@@ -188,13 +188,13 @@ def read_excel(path: Path, columns: Columns) -> Table:
 
     def write(out: Path, changes: Changes, kept: list[int]) -> None:
         """A workbook with the values of these rows, where no text becomes a formula."""
-        made = [[*row] for row in rows]
+        new_rows = [[*row] for row in rows]
         for name, changed in changes.items():
             values = table.change(name, changed, [row[places[name]] for row in rows])
             for row in changed:
-                made[row][places[name]] = values[row]
+                new_rows[row][places[name]] = values[row]
         book = library.Workbook()
-        for cells in [header, *(made[row] for row in kept)]:
+        for cells in [header, *(new_rows[row] for row in kept)]:
             book.active.append(cells)
         for cell in (cell for cells in book.active for cell in cells if cell.data_type == "f"):
             cell.data_type = "s"
@@ -228,10 +228,10 @@ def read_hugging_face(what: Any, columns: Columns) -> Table:
     path = what if isinstance(what, Path) else None
     where = str(path or "data set")
     with name_errors(where, "data set"):
-        whole = library.load_from_disk(str(path)) if path else what
-        splits = list(whole) if isinstance(whole, dict) else []
+        content = library.load_from_disk(str(path)) if path else what
+        splits = list(content) if isinstance(content, dict) else []
         split = "train" if "train" in splits else "".join(splits[:1])
-        data = whole[split] if splits else whole
+        data = content[split] if splits else content
         if isinstance(data, library.IterableDataset):
             data = library.Dataset.from_list(list(data), features=data.features)
         rows = data.with_format("arrow")[:]
@@ -239,11 +239,11 @@ def read_hugging_face(what: Any, columns: Columns) -> Table:
     def write(out: Path, changes: Changes, kept: list[int]) -> None:
         """A folder of the same layout."""
         changed = library.table.InMemoryTable(change_arrow(table, rows, changes, kept))
-        made: Any = library.Dataset(changed, info=data.info.copy())
+        result: Any = library.Dataset(changed, info=data.info.copy())
         if split:
-            made = library.DatasetDict({**whole, split: made})
+            result = library.DatasetDict({**content, split: result})
         library.disable_progress_bars()
-        write_folder(out, path, lambda beside: made.save_to_disk(str(beside)))
+        write_folder(out, path, lambda beside: result.save_to_disk(str(beside)))
 
     cells = make_cells(where, zip(rows.column_names, rows.columns, strict=True))
     table = Table(where, columns, cells, len(rows), write, path)
@@ -264,10 +264,10 @@ def change_arrow(table: Table, data: Any, changes: Changes, rows: Sequence[int])
         old = column.chunk(0).dictionary if arrow.types.is_dictionary(field.type) else arrow.array([], field.type)
         values = table.change(name, changed)
         try:
-            made = arrow.concat_arrays([old, arrow.array(values, old.type)])
+            array = arrow.concat_arrays([old, arrow.array(values, old.type)])
         except (ValueError, TypeError, OverflowError, arrow.ArrowException):
             odd = next(text for text in changed.values() if text not in table.texts(name))
             raise InputError(f"{table.where}: the labels in {name!r} are {old.type}; {odd!r} is not one") from None
-        made = made if old.type == field.type else made.dictionary_encode().cast(field.type)
-        data = data.set_column(at, field, made[len(old) :])
+        array = array if old.type == field.type else array.dictionary_encode().cast(field.type)
+        data = data.set_column(at, field, array[len(old) :])
     return data if len(rows) == len(data) else data.take(arrow.array(rows, arrow.int64()))

@@ -1,8 +1,8 @@
-"""One label type: a class, a set of tags, or what several people voted for; and labels as people write them.
+"""One label type: a class, a set of tags, or the majority of several votes; and labels as people write them.
 
-To everything that learns, a label is a number: a position in `names`. What the number stands for, how it is shown, and
-what a reviewer may write for it, its `Labels` know. A set of tags is written as its tags in the order of the
-vocabulary, `beach; dog`, and the empty one as `(no tags)`.
+To everything that learns, a label is a number: a position in `names`. `Labels` turn the number into its text, and the
+text that a reviewer writes into a label. A set of tags is written as its tags in the order of the vocabulary,
+`beach; dog`, and the empty one as `(no tags)`.
 """
 
 import re
@@ -31,7 +31,7 @@ WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 def as_text(value: Any) -> str:
     """A value as text, the same from every format: a missing one is empty, whole reals lose their point.
 
-    What UTF-8 cannot hold is written with a backslash.
+    A character that UTF-8 cannot hold is written with a backslash.
 
     >>> [as_text(value) for value in ("0007", 7.0, 7.5, b"cat", None, float("nan"))]
     ['0007', '7', '7.5', 'cat', '', '']
@@ -48,7 +48,7 @@ def as_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """All tags in their order, and what stands between two of them."""
+    """All tags in their order, and the separator between two of them."""
 
     names: tuple[str, ...]
     separator: str = SEPARATOR
@@ -86,7 +86,7 @@ class Vocabulary:
         return mark if mark.isspace() else f"{mark} " if mark in ";," else f" {mark} "
 
     def table(self, sets: Sequence[str]) -> Tensor:
-        """0 and 1 (sets, tags): which tags each set has.
+        """0 and 1 (sets, tags): 1 where the set has the tag.
 
         >>> Vocabulary(("a", "b")).table(["b", "(no tags)"]).tolist()
         [[0, 1], [0, 0]]
@@ -96,7 +96,7 @@ class Vocabulary:
         return torch.tensor(rows, dtype=torch.int64, device="cpu").reshape(len(sets), len(self.names))
 
     def describe(self) -> dict[str, Any]:
-        """What a reader of the texts has to know."""
+        """The names, the text between two of them and the text of no tags, for a reader of the texts."""
         return {"names": list(self.names), "between": self.between, "none": NO_TAGS}
 
     def subtract(self, text: str, other: str) -> str:
@@ -115,8 +115,8 @@ class Vocabulary:
                         f"{where}, {place(number)}, column {name!r}: {cell!r} must be 0 or 1 (or false, true); name "
                         "the columns of tags with tags (--tags)"
                     )
-            known = {*cells.values()}.isdisjoint(MISSING)
-            texts.append(self.write(name for name, cell in cells.items() if VALUES[cell.lower()]) if known else "")
+            complete = {*cells.values()}.isdisjoint(MISSING)
+            texts.append(self.write(name for name, cell in cells.items() if VALUES[cell.lower()]) if complete else "")
         return texts
 
     def write_cells(self, sets: Mapping[int, str], cells: Sequence[str]) -> dict[int, str]:
@@ -155,9 +155,9 @@ class Labels:
     numbers: Tensor
     names: tuple[str, ...]
     vocabulary: Vocabulary | None = None
-    """Where a label is a set of tags; `names` are then the sets that occur, each written as one text."""
+    """All tags, where a label is a set of them; `names` are then the sets that occur, each written as one text."""
     votes: tuple[tuple[int, str, str], ...] = ()
-    """Where the label is the one that most people chose: (position of the example, annotator, class)."""
+    """(Position of the example, annotator, class) of every vote, where the label is the majority's."""
 
     def __post_init__(self) -> None:
         numbers, classes = self.numbers, len(self.names)
@@ -191,7 +191,7 @@ class Labels:
 
     @property
     def kind(self) -> str:
-        """What a label is: a class, tags, or votes."""
+        """The kind of the labels: class, tags or votes."""
         return "votes" if self.votes else "class" if self.vocabulary is None else "tags"
 
     def __len__(self) -> int:
@@ -205,11 +205,11 @@ class Labels:
         return [self.names[k] for k in self.numbers.tolist()]
 
     def counts(self) -> Tensor:
-        """How many examples each name has."""
+        """The number of examples of each name."""
         return torch.bincount(self.numbers, minlength=len(self.names))
 
     def table(self) -> Tensor:
-        """0 and 1 (N, T): which tags every example has."""
+        """0 and 1 (N, T): 1 where the example has the tag."""
         assert self.vocabulary is not None
         return self.vocabulary.table(self.names)[self.numbers]
 
@@ -297,7 +297,7 @@ class Votes:
     classes: int
 
     def counts(self) -> Tensor:
-        """How many chose each class, (N, K)."""
+        """The number of votes for each class (N, K)."""
         cells = self.examples * self.classes
         flat = torch.bincount(self.example * self.classes + self.label, minlength=cells)
         return flat.view(self.examples, self.classes)
@@ -343,7 +343,7 @@ def name_classes(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def class_numbers(labels: Iterable[str], names: Sequence[str], numbered: bool = False) -> dict[str, int]:
-    """What stands for each class in these labels: its position where they are `numbered`, else its name.
+    """The number of each class by its text in these labels: the position where they are `numbered`, else the name.
 
     They are numbered, too, where all of them are numbers and no name is one.
 
@@ -363,13 +363,13 @@ def encode(
     numbered: bool = False,
     place: Callable[[int], str] = "row {}".format,
 ) -> Tensor:
-    """Labels as class numbers; `place` says where one stands.
+    """Labels as class numbers; `place` gives the place of one in words.
 
     >>> encode(["b", "a"], ("a", "b"), "labels"), encode(["1", "0"], ("cat", "dog"), "labels")
     (tensor([1, 0]), tensor([1, 0]))
     """
     number = class_numbers(set(labels), names, numbered)
     if unknown := {*labels} - {*number}:
-        row, known = min(map(labels.index, unknown)), ", ".join(names)[:200]
-        raise InputError(f"{where}, {place(row)}: {labels[row][:80]!r} is not one of the classes {known}")
+        row, classes = min(map(labels.index, unknown)), ", ".join(names)[:200]
+        raise InputError(f"{where}, {place(row)}: {labels[row][:80]!r} is not one of the classes {classes}")
     return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")

@@ -1,8 +1,8 @@
-"""The door: open → labels → make ready → embed. Whatever a data set is kept in becomes a `Source` to learn from.
+"""The door: open → labels → make ready → embed. Data in any format become a `Source` to learn from.
 
 `open_source` reads it, and `make_ready` chooses its inputs, lists and leaves out dirt, and embeds texts and pictures.
-Dirt is a finding with its ids, and the rest goes on. Only what would make the result wrong is an error: fewer than two
-classes left, or most examples unusable.
+Dirt is a finding with its ids, and the rest goes on. Only dirt that would make the result wrong is an error: fewer
+than two classes left, or most examples unusable.
 """
 
 import gc
@@ -49,7 +49,7 @@ from bayesmooth.errors import InputError
 RUN = "recipe.toml"  # a folder with this file is a run
 HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
 NO_COLUMNS = Columns()
-NUMBERS = ("int", "uin", "hal", "flo", "dou", "boo")  # how types of Arrow begin
+NUMBERS = ("int", "uin", "hal", "flo", "dou", "boo")  # first letters of Arrow's types
 NAMED = 5  # ids or classes in a sentence
 MOST_LEFT_OUT = 0.5  # share of the examples; beyond it the audit would be one of other data
 
@@ -98,7 +98,7 @@ def is_frame(what: Any) -> bool:
 
 
 def get_kind(path: Path) -> str:
-    """The suffix that says what a file holds, packed or not."""
+    """The suffix of a file's format, packed or not."""
     kind = path.suffix.lower()
     inner = Path(path.stem).suffix.lower()
     return inner if kind == ".gz" and inner in TEXTS else kind
@@ -171,8 +171,8 @@ def read_table(table: Table, labelled: bool = True, predicted: bool = False) -> 
     if table.columns.annotator is not None:
         source = source.subset(kept)  # the first vote on each example
     elif len(kept) < table.count:
-        there = {*kept}
-        gone = [row not in there for row in range(table.count)]
+        kept_rows = {*kept}
+        gone = [row not in kept_rows for row in range(table.count)]
         text = f"{sum(gone)} of {table.count} rows have no label and are left out"
         source = source.leave_out(Kind.MISSING_LABEL, text, gone)
     return replace(source, labels=labels, clean=clean)
@@ -210,8 +210,8 @@ def make_ready(
 
 
 def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> Source:
-    """What is learned from: the named columns; else vectors, else numbers and categories, else pictures, else the
-    longest texts."""
+    """The source with the inputs to learn from: the named columns; else vectors, else numbers and categories, else
+    pictures, else the longest texts."""
     table = source.table
     if table is None or table.parts is not None:
         return source
@@ -272,10 +272,10 @@ def open_like(
 
 
 def reads_texts(source: Source) -> bool:
-    """Whether texts are what is embedded: there are no inputs yet, and the texts are named or there are no pictures."""
+    """Whether texts are to be embedded: there are no inputs yet, and the texts are named or there are no pictures."""
     named = source.reading is not None and source.reading.text is not None
-    there = "text" in source.meta and (named or source.pictures is None)
-    return there and source.input_shape == (0,) and source.predicted is None
+    has_texts = "text" in source.meta and (named or source.pictures is None)
+    return has_texts and source.input_shape == (0,) and source.predicted is None
 
 
 def embed(
@@ -286,15 +286,15 @@ def embed(
     if source.input_shape != (0,) or source.predicted is not None:
         return source
     if reads_texts(source):
-        made = embed_texts(source.meta["text"], encoder, cache=cache, device=device)
+        embedding = embed_texts(source.meta["text"], encoder, cache=cache, device=device)
     elif source.pictures is not None:
-        made = embed_pictures(source.pictures, encoder, cache=cache, device=device)
+        embedding = embed_pictures(source.pictures, encoder, cache=cache, device=device)
     else:
         raise InputError(f"{source.name}: no embeddings, texts or pictures: nothing to learn from")
-    name = made.encoder if isinstance(made.encoder, str) else None  # of a function of the user
+    name = embedding.encoder if isinstance(embedding.encoder, str) else None  # of a function of the user
     reading = replace(source.reading or Reading(), encoder=name)
-    embedded = replace(source, inputs=made.rows, reading=reading).note(Kind.ENCODER, made.note)
-    unreadable = made.rows.isnan().all(1)
+    embedded = replace(source, inputs=embedding.rows, reading=reading).note(Kind.ENCODER, embedding.note)
+    unreadable = embedding.rows.isnan().all(1)
     share = f"{int(unreadable.sum())} of {len(source)} pictures"
     text = f"{share} cannot be read, or have a side below {TINY_SIDE} pixels, and are left out"
     return embedded.leave_out(Kind.UNREADABLE, text, unreadable)

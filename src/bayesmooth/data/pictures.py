@@ -71,18 +71,18 @@ class ImageFiles:
                 raise InputError(f"has {picture.width} × {picture.height} pixels, a side below {smallest}")
             picture.draft("RGB", (self.size, self.size))  # a JPEG is decoded at a fraction of its size
             # Scale and cut in one go: the square in the middle becomes crop × crop.
-            whole, crop = as_rgb(picture), self.crop or self.size
-            side = min(whole.size) * crop / self.size
-            left, top = (whole.width - side) / 2, (whole.height - side) / 2
+            image, crop = as_rgb(picture), self.crop or self.size
+            side = min(image.size) * crop / self.size
+            left, top = (image.width - side) / 2, (image.height - side) / 2
             bilinear = require("PIL.Image", extra="data").Resampling.BILINEAR
             box = (left, top, left + side, top + side)
-            return np.array(whole.resize((crop, crop), bilinear, box), dtype=np.uint8)
+            return np.array(image.resize((crop, crop), bilinear, box), dtype=np.uint8)
 
     @contextmanager
     def open(self, number: int) -> Iterator[Any]:
         """One picture as Pillow opens it, of `FORMATS` only: others start programs, as EPS does Ghostscript.
 
-        Whatever is wrong with it, also while the body reads its pixels, is an error that names it.
+        Every failure, also while the body reads its pixels, is an error that names the picture.
         """
         item = self.items[number]
         file: Any = io.BytesIO(item) if isinstance(item, bytes) else self.root / item
@@ -120,11 +120,11 @@ def as_bytes(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8
     >>> as_bytes(np.array([0.0, 1.0])), as_bytes(np.array([-1e9, 1e9, np.nan]))
     (array([  0, 255], dtype=uint8), array([  0, 255,   0], dtype=uint8))
     """
-    known = numbers[np.isfinite(numbers)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    whole = numbers.dtype.kind in "iu"
-    if low >= 0 and (numbers.dtype.kind == "b" or high <= (255 if whole else 1)):
-        low, high = 0.0, 255.0 if whole else 1.0
+    finite = numbers[np.isfinite(numbers)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    is_integer = numbers.dtype.kind in "iu"
+    if low >= 0 and (numbers.dtype.kind == "b" or high <= (255 if is_integer else 1)):
+        low, high = 0.0, 255.0 if is_integer else 1.0
     elif numbers.dtype == np.uint16:
         low, high = 0.0, 65535.0
     scaled = (numbers.astype(np.float64) - low) * (255 / max(high - low, 1e-300))
@@ -136,13 +136,13 @@ def read_folder(path: Path, columns: Columns, labelled: bool = True, split: str 
     is its path below the folder of the classes.
 
     Without labels it is a folder of pictures in any folders. Spellings of a class that differ only in how accents are
-    encoded are one class. What is left out is a note.
+    encoded are one class. A note lists pictures in other formats.
     """
     if columns.tags is not None or columns.separator is not None:
         raise InputError(f"{path}: tags are read from tables; list the pictures in one")
     base = path / split if labelled and (path / "train").is_dir() else path
     listed = [file.as_posix() for file in walk(base, follow=int(labelled))]
-    if labelled:  # what lies in the folder of a class
+    if labelled:  # files in the folder of a class
         listed = [name for name in listed if "/" in name and not name.startswith(".")]
     listed.sort(key=lambda name: (unicodedata.normalize("NFC", name.partition("/")[0]) if labelled else "", name))
     files = [name for name in listed if Path(name).suffix.lower() in SUFFIXES and not SURROGATES.search(name)]

@@ -1,4 +1,4 @@
-"""`Source`: a data set where it lies. What is trained on, audited, corrupted, predicted and cleaned is one of these."""
+"""`Source`: a data set where it lies. Training, audits, corruption, prediction and cleaning take one of these."""
 
 import os
 from collections import Counter
@@ -33,7 +33,7 @@ class Stored(Protocol):
         ...
 
 
-VARIABLE = "BAYESMOOTH_DATA"  # says where data sets are kept
+VARIABLE = "BAYESMOOTH_DATA"  # the folder of data sets
 Inputs = Tensor | Stored
 Mask = Tensor | np.ndarray[Any, Any] | Sequence[bool]
 
@@ -58,14 +58,14 @@ class Mapped:
 
 
 class Kind(StrEnum):
-    """What a note is about."""
+    """The subject of a note."""
 
     LEARNED = "learned_from"
     NOT_LEARNED = "not_learned_from"
     FILLED = "missing_number"
     ENCODER = "encoder"
     SPLIT = "split"
-    # What is wrong with some examples other than their labels' meaning: a problem, with their ids.
+    # Problems of some examples beside the meaning of their labels, with their ids.
     MISSING_LABEL = "missing_label"
     MISSING_VECTOR = "missing_vector"
     NOT_A_NUMBER = "not_a_number"
@@ -83,16 +83,16 @@ class Kind(StrEnum):
 
 
 REMARKS = {Kind.LEARNED, Kind.NOT_LEARNED, Kind.FILLED, Kind.ENCODER, Kind.SPLIT}
-"""The kinds that only say what was done."""
+"""The kinds that are no problems."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """What a loader left out, assumed or found."""
+    """A remark of a loader, or a problem that it found."""
 
     kind: Kind
     text: str
-    """A sentence: how many, what is wrong, and what was done about it."""
+    """A sentence: the number of examples, their problem, and its treatment."""
     ids: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What the columns of a table mean. None: the usual names decide."""
+    """The meaning of the columns of a table. None: the usual names decide."""
 
     label: str | None = None
     clean_label: str | None = None
@@ -112,7 +112,7 @@ class Columns:
     """Pictures to learn from: paths, or the bytes of files."""
     id: str | None = None
     annotator: str | None = None
-    """Who gave the label: the table has one row per vote, and `id` names the example."""
+    """The annotators: the table has one row per vote, and `id` names the example."""
     separator: str | None = None
     """Between the tags of an example in the column of labels."""
     tags: Sequence[str] | None = None
@@ -120,14 +120,14 @@ class Columns:
     features: Sequence[str] | None = None
     """Columns to learn from."""
     predicted: Sequence[str] | None = None
-    """Columns of what another model predicts of the classes; nothing is learned from them."""
+    """Columns of class probabilities by another model; nothing is learned from them."""
     class_names: Sequence[str] | None = None
     """In the order of their numbers."""
     encoding: str | None = None
     """Of a CSV or JSON that is neither UTF-8 nor UTF-16."""
 
     def __post_init__(self) -> None:
-        """Refuse what no table can have, before anything is read."""
+        """Refuse columns that no table can have, before anything is read."""
         for name in ("features", "class_names", "tags"):
             if isinstance(getattr(self, name), str):
                 raise InputError(f"{name}={getattr(self, name)!r}: must be a list of names")
@@ -138,7 +138,7 @@ class Columns:
 
     @property
     def clean_options(self) -> dict[str, str]:
-        """What `bayesmooth clean` has to be told again to find the same labels."""
+        """The options by which `bayesmooth clean` finds the same labels again."""
         names = {"label": self.label, "id": self.id, "tags": self.tags, "separator": self.separator}
         names |= {"class-names": self.class_names, "encoding": self.encoding}
         return {
@@ -169,14 +169,14 @@ class Source:
     meta: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Columns of text to show beside the examples; `text` is the one to learn from."""
     pictures: Inputs | None = None
-    """What to show, or to embed, where the inputs are no pictures themselves."""
+    """Pictures to show, or to embed, where the inputs are none themselves."""
     predicted: Tensor | None = None
     """Class probabilities that somebody's model gave."""
     reading: "Reading | None" = None
-    """How new rows are read alike."""
+    """The reading by which new rows are read alike."""
     notes: tuple[Note, ...] = ()
     table: "Table | None" = None
-    """Where it lies, with the position of every example in it."""
+    """The table that it comes from; `rows` are the positions of the examples in it."""
     rows: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -196,7 +196,7 @@ class Source:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """What the class numbers stand for."""
+        """The names of the classes, in the order of their numbers."""
         return self.labels.names
 
     @property
@@ -216,7 +216,7 @@ class Source:
 
     @property
     def problems(self) -> tuple[Note, ...]:
-        """The notes that are findings: what is wrong with which examples."""
+        """The notes that are findings: problems of examples."""
         return tuple(note for note in self.notes if note.kind not in REMARKS)
 
     @property
@@ -333,11 +333,11 @@ def take(inputs: Inputs, index: Tensor) -> Inputs:
     return inputs[index] if isinstance(inputs, Tensor) else inputs.take(index)
 
 
-# ---- where data sets are kept ----
+# ---- the folder of data sets ----
 
 
 def data_root(data_dir: str | Path | None) -> Path:
-    """Where data sets are kept: the argument, else BAYESMOOTH_DATA, else ./data."""
+    """The folder of data sets: the argument, else BAYESMOOTH_DATA, else ./data."""
     return Path(data_dir or os.environ.get(VARIABLE) or "data").expanduser()
 
 

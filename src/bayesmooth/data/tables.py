@@ -1,4 +1,4 @@
-"""`Table`: what a format reads, as columns with one value per row, and how the format is written again.
+"""`Table`: data as columns with one value per row, and a function that writes them again in their format.
 
 A row is named by its column `id`, or by the one that is named. Without such a column its name is its place and a digest
 of its content without the label, `17-9f3a2c10de`: no decision ever hits another row. A table in memory, which nothing
@@ -61,13 +61,13 @@ class Table:
     """Whether numbers may have decimal commas."""
     notes: tuple[Note, ...] = ()
     class_names: tuple[str, ...] | None = None
-    """Where the data set itself names its classes."""
+    """The classes, where the data set itself names them."""
     numbered: bool = False
     """Whether the labels are positions in the class names."""
     given: Labels | None = None
     """Labels that need not be read."""
     parts: dict[str, Any] | None = None
-    """Fields of its `Source`, where the format itself says what is learned from, as arrays and folders do."""
+    """Fields of its `Source`, where the format itself has the inputs to learn from, as arrays and folders do."""
     known_by: Sequence[Array] = ()
     """Arrays by which a row is known, instead of its cells."""
 
@@ -98,7 +98,7 @@ class Table:
         return [*map(as_text, values)]
 
     def place(self, row: int) -> str:
-        """Where a row stands, in words."""
+        """The place of a row, in words."""
         return f"row {row} (counted from 0)" if self.numbers is None else f"row {self.numbers[row]}"
 
     def find(self, *wanted: str, way_out: str = "name another") -> str:
@@ -106,8 +106,8 @@ class Table:
         for name in wanted:
             if name in self.cells:
                 return name
-        asked, there = " or ".join(map(repr, wanted)), ", ".join(self.cells)[:200]
-        raise InputError(f"{self.where}: no column {asked}, only {there}; {way_out}")
+        asked, names = " or ".join(map(repr, wanted)), ", ".join(self.cells)[:200]
+        raise InputError(f"{self.where}: no column {asked}, only {names}; {way_out}")
 
     def find_usual(self, wanted: str | None, usual: Sequence[str]) -> str | None:
         """The column that is named, which must be there; else the first with a usual name."""
@@ -158,26 +158,25 @@ class Table:
         return [hashlib.blake2b(content, digest_size=DIGITS // 2).hexdigest() for content in contents]
 
     def change(self, name: str, changed: Mapping[int, str], values: list[Any] | None = None) -> list[Any]:
-        """The values of a column, of which some change, in the types they have: taken from a row that has them, or
-        made."""
+        """The values of a column with some changed, in its types: taken from a row that has them, or converted."""
         values = self.values(name) if values is None else values
         kinds = {type(value) for value in values if value is not None}
-        known: dict[str, Any] = {} if list in kinds else dict(zip(self.texts(name), values, strict=True))
-        for text in {*changed.values()} - {*known}:
+        by_text: dict[str, Any] = {} if list in kinds else dict(zip(self.texts(name), values, strict=True))
+        for text in {*changed.values()} - {*by_text}:
             if list in kinds:
-                known[text] = split_tags(text, self.columns.separator or SEPARATOR)
+                by_text[text] = split_tags(text, self.columns.separator or SEPARATOR)
             elif kinds == {bytes}:
-                known[text] = text.encode()
+                by_text[text] = text.encode()
             elif kinds and kinds <= {int, float, bool}:
                 try:
-                    known[text] = bool(VALUES[text.lower()]) if kinds == {bool} else int(text)
+                    by_text[text] = bool(VALUES[text.lower()]) if kinds == {bool} else int(text)
                 except (KeyError, ValueError):
                     raise InputError(f"{self.where}: its labels are numbers; {text!r} is not one") from None
-        return [known.get(changed[row], changed[row]) if row in changed else old for row, old in enumerate(values)]
+        return [by_text.get(changed[row], changed[row]) if row in changed else old for row, old in enumerate(values)]
 
 
 Read = tuple[Sequence[int], Labels, Tensor | None]
-"""Which rows have a label, their labels, and the clean ones."""
+"""The rows that have a label, their labels, and the clean ones."""
 
 
 def read_labels(table: Table, predicted: bool) -> Read:
@@ -276,10 +275,10 @@ def as_arrow(values: Any) -> Any:
         plain = values.cast(values.type.value_type) if arrow.types.is_dictionary(values.type) else values
         return plain.cast("string") if str(plain.type) in ("large_string", "string_view") else plain
     try:
-        made = arrow.array(values, from_pandas=True)
+        array = arrow.array(values, from_pandas=True)
     except (ValueError, TypeError, OverflowError, arrow.ArrowException):
-        made = arrow.array([as_text(value) or None for value in values], "string")
-    return as_arrow(arrow.chunked_array([made]))
+        array = arrow.array([as_text(value) or None for value in values], "string")
+    return as_arrow(arrow.chunked_array([array]))
 
 
 def is_plain(cells: Any) -> bool:
@@ -305,7 +304,7 @@ NUMBER = re.compile(r"[+-]?[\d.,]+([eE][+-]?\d+)?", re.ASCII)
 
 
 def guard(text: str) -> str:
-    """A cell that no spreadsheet runs: an apostrophe before what looks like a formula.
+    """A cell that no spreadsheet runs: an apostrophe before a text that looks like a formula.
 
     >>> guard("=cmd|' /C calc'!A0"), guard("-3"), guard("'tis"), guard("cat")
     ("'=cmd|' /C calc'!A0", '-3', "''tis", 'cat')

@@ -1,9 +1,9 @@
-"""Hugging Face: `fit_trainer` lets held-out labels choose how a `Trainer`'s model is trained; a callback for one run.
+"""Hugging Face: `fit_trainer` lets held-out labels choose the settings of a `Trainer`; a callback for one run.
 
-    found = fit_trainer(Trainer(model_init=make_model, args=args, train_dataset=data))
+    result = fit_trainer(Trainer(model_init=make_model, args=args, train_dataset=data))
 
-    how = (IVON, {"lr": 0.03, "noise": 1.0, "ess": len(data)})
-    trainer = Trainer(model, args, …, optimizer_cls_and_kwargs=how, callbacks=[IVONCallback()])
+    optimizer = (IVON, {"lr": 0.03, "noise": 1.0, "ess": len(data)})
+    trainer = Trainer(model, args, …, optimizer_cls_and_kwargs=optimizer, callbacks=[IVONCallback()])
 
 Accelerate needs nothing of this: `accelerator.prepare(optimizer)` takes IVON as it is (docs/integrations.md).
 """
@@ -28,11 +28,11 @@ from bayesmooth.posterior import Posterior
 base = require("transformers", "huggingface")
 accelerate = require("accelerate", "huggingface")
 
-UNSET_BETA2 = 0.99999  # what IVON takes where it knows no steps
+UNSET_BETA2 = 0.99999  # IVON's default where it knows no steps
 
 
 def fit_trainer(trainer: Any, **options: Any) -> Fit:
-    """`bayesmooth.fit` of what a Trainer holds, whose model then has the weights that held-out labels chose.
+    """`bayesmooth.fit` with the parts of a Trainer, whose model then has the weights that held-out labels chose.
 
     `model_init`, data sets, collator, batch size and epochs are the Trainer's. Held-out labels are those of its
     `eval_dataset`, or a part of the training set where there is none. Optimizer, schedule and precision are those of
@@ -51,9 +51,9 @@ def fit_trainer(trainer: Any, **options: Any) -> Fit:
         "epochs": args.num_train_epochs,
         "validation": trainer.get_eval_dataloader() if trainer.eval_dataset else None,
     }
-    found = fit(lambda: trainer.call_model_init().to(args.device), **{**given, **options})
-    trainer.model.load_state_dict(found.model.state_dict())
-    return found
+    result = fit(lambda: trainer.call_model_init().to(args.device), **{**given, **options})
+    trainer.model.load_state_dict(result.model.state_dict())
+    return result
 
 
 class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
@@ -114,13 +114,13 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
         if 3 * state.global_step >= state.max_steps and not self._warned:
             self._warned = warn_if_nothing_is_learned(accuracy, labels)
         prefix = next(key for key in metrics if key.endswith("_runtime")).removesuffix("runtime")
-        found = {
+        figures = {
             f"{prefix}averaged_accuracy": measures.accuracy(averaged, labels),
             f"{prefix}averaged_nll": measures.nll(averaged, labels),
             f"{prefix}mean_accuracy": accuracy,
         }
-        metrics.update(found)
-        state.log_history.append({**found, "step": state.global_step})
+        metrics.update(figures)
+        state.log_history.append({**figures, "step": state.global_step})
 
     def close(self) -> None:
         """Put the mean back where an exception has left a sample in the weights; the sample is dropped."""

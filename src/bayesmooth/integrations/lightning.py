@@ -1,6 +1,6 @@
 """Lightning: a callback for gradient accumulation and for evaluation averaged over the posterior.
 
-Automatic optimization takes IVON as it is; this adds what it cannot do alone.
+Automatic optimization takes IVON as it is; this adds the rest.
 """
 
 from contextlib import ExitStack, suppress
@@ -97,10 +97,10 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
 
 
 def _ivon(trainer: Any) -> IVON:
-    found = [optimizer for optimizer in trainer.optimizers if isinstance(optimizer, IVON)]
-    if len(found) != 1:
+    ivons = [optimizer for optimizer in trainer.optimizers if isinstance(optimizer, IVON)]
+    if len(ivons) != 1:
         raise InputError(
-            f"{len(found)} IVON optimizers: must be one; return it from configure_optimizers, and validate and test "
+            f"{len(ivons)} IVON optimizers: must be one; return it from configure_optimizers, and validate and test "
             "with the Trainer that has fitted: the posterior is in its optimizer"
         )
-    return found[0]
+    return ivons[0]

@@ -36,7 +36,7 @@ Module = nn.Module | Callable[[int, int], nn.Module] | None
 
 
 class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[misc, name-defined]
-    """What both estimators share: checked inputs, labels as numbers, the most probable class of `predict_proba`."""
+    """The part of both estimators: checked inputs, labels as numbers, the most probable class of `predict_proba`."""
 
     classes_: Array
 
@@ -64,16 +64,16 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
         y = validation.column_or_1d(y)
         unknown = ~np.isin(y, self.classes_)
         if unknown.any():
-            known = ", ".join(map(repr, self.classes_.tolist()))
-            raise InputError(f"label {y[unknown].tolist()[0]!r}: must be one of {known}")
+            classes = ", ".join(map(repr, self.classes_.tolist()))
+            raise InputError(f"label {y[unknown].tolist()[0]!r}: must be one of {classes}")
         return torch.from_numpy(np.searchsorted(self.classes_, y))
 
 
 class IVONClassifier(_Classifier):
     """A network trained with IVON, whose noise and step the data choose.
 
-    `fit` tries a few noises and steps for a part of the epochs each, goes on with the best, and keeps what predicts a
-    fifth of the given labels best, which it holds back (`bayesmooth.fit`): three times the cost of one run. A linear
+    `fit` tries a few noises and steps for a part of the epochs each, goes on with the best, and keeps the one that best
+    predicts a held-back fifth of the given labels (`bayesmooth.fit`): three times the cost of one run. A linear
     model whose prior the same labels choose competes with the default network, if they are a hundred or more, and wins
     where features are many. Features are standardised by their statistics in training.
 
@@ -83,14 +83,14 @@ class IVONClassifier(_Classifier):
         hidden: the widths of its layers.
         lr, noise: as in `bayesmooth.IVON`, relative to the weights. None lets the held-out labels choose; with one of
             them given there is one run, of 0.03 or 1.0 for the other.
-        epochs, batch_size: how long, and how many rows per step; fewer, where an epoch would have few steps.
+        epochs, batch_size: the length of the training, and rows per step; fewer, where an epoch would have few steps.
         samples: draws of the posterior that a prediction averages; 0 predicts at its mean, which held-out labels chose.
         random_state: of the weights, the noise and the order of the rows.
 
     Attributes:
         classes_, n_features_in_: as in scikit-learn.
         module_, posterior_: the network and the Gaussian over its weights.
-        table_: what was tried: lr, noise or the linear model's prior, share of the epochs, held-out accuracy.
+        table_: all trials: lr, noise or the linear model's prior, share of the epochs, held-out accuracy.
         location_, scale_: of the features.
 
     >>> model = IVONClassifier(random_state=0, epochs=20)
@@ -131,7 +131,7 @@ class IVONClassifier(_Classifier):
         one = few or self.lr is not None or self.noise is not None
         setting = {"lr": RATE if self.lr is None else self.lr, "noise": NOISE if self.noise is None else self.noise}
         with torch.device("cpu"):
-            found = fit(
+            result = fit(
                 lambda: self._make(X.shape[1], len(self.classes_)),
                 (inputs, numbers),
                 self.epochs,
@@ -142,20 +142,20 @@ class IVONClassifier(_Classifier):
                 seed=self._seed,
                 quiet=True,
             )
-            assert found.posterior is not None
-            self.module_, self.posterior_, self.table_ = found.model, found.posterior, found.table
+            assert result.posterior is not None
+            self.module_, self.posterior_, self.table_ = result.model, result.posterior, result.table
             if self.module is None and not one and int(held.sum()) >= ENOUGH:
                 line = fit_linear(inputs, numbers, held, len(self.classes_))
                 measured = {"trained": 1.0, "accuracy": line.accuracy, "nll": line.nll}
                 self.table_.append({"precision": line.precision, "labels": "given", **measured})
-                if line.is_level_with(found.accuracy):  # to a standard error
+                if line.is_level_with(result.accuracy):  # to a standard error
                     self.module_, self.posterior_ = line.model, line.posterior
         return self
 
     def predict_proba(self, X: Any) -> Array:
         """softmax(f) at the mean, or its average over `samples` draws; one column per class of `classes_`."""
         inputs = self._inputs(self._rows(X)).double()
-        # One row alone is to give what it gives among others.
+        # One row alone must give the same as among others.
         module = copy.deepcopy(self.module_).double()
         batches = torch.split(inputs, AT_ONCE)
         if self.samples:
@@ -184,8 +184,8 @@ class IVONClassifier(_Classifier):
 class CleanedClassifier(_Classifier):
     """Any classifier, trained on labels that were audited first.
 
-    The audit looks at the features, none of which votes for its own label, and learns how true classes turn into given
-    ones (`bayesmooth.audit`). Then the estimator is fitted once, on what the audit leaves:
+    The audit looks at the features, none of which votes for its own label, and learns the transitions from true classes
+    to given ones (`bayesmooth.audit`). Then the estimator is fitted once, by the mode:
 
     - `mode="drop"`: without the worst labels, as many as the audit estimates to be wrong,
     - `mode="weight"`: with each example weighted by the probability that its label is right,
@@ -194,8 +194,8 @@ class CleanedClassifier(_Classifier):
     Arguments:
         estimator: any classifier, also a pipeline. Not touched: a clone is fitted.
         mode: as above.
-        by: 'features' audits the features, which must be numbers; 'predictions' audits what the estimator predicts of
-            held-out folds, whatever its inputs are.
+        by: 'features' audits the features, which must be numbers; 'predictions' audits the estimator's predictions of
+            held-out folds, for inputs of any type.
         folds: of those predictions.
         random_state: of the folds.
 
@@ -203,7 +203,7 @@ class CleanedClassifier(_Classifier):
         classes_, n_features_in_: as in scikit-learn.
         estimator_: the fitted clone.
         audit_: the `Audit`, with its report.
-        weights_: what each label counted for: 0 if it was dropped.
+        weights_: the weight of each label in the fit: 0 if it was dropped.
 
     >>> from sklearn.neighbors import KNeighborsClassifier
     >>> x, y = [[i / 10 + 9 * (i >= 20)] for i in range(40)], [int(i >= 20) for i in range(40)]
@@ -228,9 +228,9 @@ class CleanedClassifier(_Classifier):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Audit the labels, then fit the estimator on what is left."""
-        for name, known in CHOICES.items():
-            one_of(name, getattr(self, name), known)
+        """Audit the labels, then fit the estimator as `mode` says."""
+        for name, choices in CHOICES.items():
+            one_of(name, getattr(self, name), choices)
         if self.by == "features":
             try:
                 inputs, numbers = self._begin(X, y)
@@ -260,13 +260,13 @@ class CleanedClassifier(_Classifier):
             given = self.classes_[np.where(worst, self.audit_.suggested, labels)]
         elif len(np.unique(labels[~worst])) == len(self.classes_):  # a class is never lost
             self.weights_ = 1.0 - worst
-            take = require("sklearn.utils", "data")._safe_indexing  # of whatever holds the rows
+            take = require("sklearn.utils", "data")._safe_indexing  # of any container of rows
             inputs, given = take(inputs, np.flatnonzero(~worst)), given[~worst]
         self.estimator_ = estimator.fit(inputs, given, **options)
         return self
 
     def predict(self, X: Any) -> Array:
-        """What the estimator predicts."""
+        """The predictions of the estimator."""
         rows = self._seen(X)  # first, as it knows whether there was a fit
         return np.asarray(self.estimator_.predict(rows))
 

@@ -92,8 +92,8 @@ def pack_share(values: Array) -> dict[str, str] | None:
 
 
 def make_payload(audit: Audit) -> dict[str, Any]:
-    """What the page knows but its pictures: columns as base64 of little-endian arrays, the rest as it is."""
-    source, found, review = audit.examples, audit.findings, audit.review
+    """The data of the page but its pictures: columns as base64 of little-endian arrays, the rest as it is."""
+    source, findings, review = audit.examples, audit.findings, audit.review
     columns = {
         "given": pack(audit.given),
         "suggested": pack(audit.suggested),
@@ -117,14 +117,14 @@ def make_payload(audit: Audit) -> dict[str, Any]:
         "texts": choose_texts(audit, shown) if shown else None,
     }
     of_kinds: dict[str, dict[str, Any]] = {
-        "duplicates": {"first": found.duplicate_of},
-        "outliers": {"score": found.outlier_score},
-        "leaks": {"id": found.in_other_split, "label": found.label_in_other_split},
+        "duplicates": {"first": findings.duplicate_of},
+        "outliers": {"score": findings.outlier_score},
+        "leaks": {"id": findings.in_other_split, "label": findings.label_in_other_split},
     }
     kinds = {
         kind: {k: column[mask].tolist() for k, column in of_kinds.get(kind, {}).items()}
         | {"index": np.flatnonzero(mask).tolist()}
-        for kind, mask in found.masks().items()
+        for kind, mask in findings.masks().items()
     }
     reviewed = None
     if review is not None:
@@ -141,7 +141,7 @@ def make_payload(audit: Audit) -> dict[str, Any]:
         **content,
         "quadrants": list(QUADRANTS),
         "sure": SURE,
-        "findings": {**kinds, "problems": [asdict(problem) for problem in found.problems]},
+        "findings": {**kinds, "problems": [asdict(problem) for problem in findings.problems]},
         "truth": "" if audit.clean is None else describe_truth(audit.contradicted, audit.given != audit.clean),
         "notes": audit.summary.get("notes", []),
         "summary": {key: value for key, value in audit.summary.items() if key != "notes"},
@@ -153,7 +153,7 @@ def make_payload(audit: Audit) -> dict[str, Any]:
 
 
 def describe_label(audit: Audit) -> dict[str, Any]:
-    """What a label is, and what the page has to know to show and change one."""
+    """The kind of the labels, and the data that the page needs to show and change one."""
     label: dict[str, Any] = {"kind": "class", "named": audit.examples.names_classes, "likeliest": None}
     ranked, shares, most = audit.probabilities, audit.probabilities, LIKELIEST
     if audit.tags is not None:
@@ -178,7 +178,7 @@ def choose_texts(audit: Audit, columns: Mapping[str, Sequence[str]]) -> dict[str
 
 
 def describe_truth(flagged: Array, wrong: Array) -> str:
-    """Where the true labels are known: how many of the flagged are wrong, and how many were missed."""
+    """A sentence where the true labels are known: the numbers of flagged labels that are wrong, and of missed ones."""
     both, all_flagged, all_wrong = (int(some.sum()) for some in (flagged & wrong, flagged, wrong))
     share = f" ({format_percent(both / all_flagged)})" if all_flagged else ""
     missed = f"{all_wrong - both:,} of {all_wrong:,} wrong labels were missed"
@@ -188,7 +188,7 @@ def describe_truth(flagged: Array, wrong: Array) -> str:
 
 
 def write_clean_command(audit: Audit) -> tuple[str, str, str]:
-    """Beside what to run the command that applies decisions, and its text before and after the name of their file.
+    """The file beside which to run the command that applies decisions, and its text before and after their file's name.
 
     Votes, and data that lie in no file with labels, are cleaned in the table that stands beside the page.
     """
@@ -203,16 +203,16 @@ def write_clean_command(audit: Audit) -> tuple[str, str, str]:
 
 
 def choose_pictures(audit: Audit, count: int) -> list[list[tuple[int, int, int, str]]]:
-    """Pictures of the sample to review, of the worst labels and of what was found; then small ones of their neighbours.
+    """Pictures of the sample to review, of the worst labels and of the findings; then small ones of their neighbours.
 
     None where the data has no pictures, or Pillow is not there to make them.
     """
-    shape, pictures, found = audit.examples.input_shape, audit.examples.pictures, audit.findings
+    shape, pictures, findings = audit.examples.input_shape, audit.examples.pictures, audit.findings
     if pictures is None and len(shape) == 3 and shape[0] in (1, 3):
         pictures = audit.examples.inputs
     if pictures is None or count < 1 or not find_spec("PIL"):
         return []
-    masks, score = found.masks(), found.outlier_score
+    masks, score = findings.masks(), findings.outlier_score
     odd = [np.flatnonzero(masks[kind]) for kind in ("conflicts", "leaks", "duplicates") if kind in masks]
     odd += [] if score is None else [np.argsort(-score, kind="stable")[: masks["outliers"].sum()]]
     first = list(dict.fromkeys(np.concatenate([*odd, []]).astype(int).tolist()))[: count // 2]
