@@ -212,3 +212,9 @@ def test_a_stream_and_labels_of_every_width_are_read(kind: torch.dtype) -> None:
     torch.testing.assert_close(noise.expected, wanted.expected)
     with pytest.raises(InputError, match=r"labels are torch\.float32: must be whole numbers"):
         label_noise(model, posterior, [(x, labels.float())], quiet=True)
+
+
+def test_logits_of_several_axes_are_refused() -> None:
+    model = nn.Linear(2, 3)
+    with pytest.raises(InputError, match=r"logits of shape \(4, 5, 3\): must be"):
+        label_noise(model, spread(model, 0.1), torch.zeros(4, 5, 2), samples=2, quiet=True)

@@ -146,6 +146,8 @@ def label_noise(
             placed = [move_inputs(each, model) for each in inputs]
             use_statistics(None)
             logits = compute_logits(model, placed).float()
+            if logits.ndim != 2:
+                raise InputError(f"logits of shape {tuple(logits.shape)}: must be (examples, classes); flatten them")
             columns = {"logits": logits} | _average(logits, read_draws(placed), samples)
             if linearised:
                 use_statistics(None)

@@ -47,7 +47,7 @@ from bayesmooth.posterior import Posterior
 FIRST, SECOND = 4, 8  # parts after which two settings are left, and one
 TEACHERS = 3  # settings whose predictions become labels
 STUDY = 0.5  # share of a run for which predicted labels are learned
-# Set by hand from the range of earlier winners and not compared with other grids. Adapters (LoRA) need the largest lr.
+# By hand from the winners on the development pool, not compared with other grids. Adapters (LoRA) need the largest lr.
 IVON_GRID: tuple[Mapping[str, Any], ...] = tuple(
     {"lr": lr, "noise": noise}
     for lr, noise in ((0.01, 0.5), (0.3, 0.5), (0.03, 1.0), (0.03, 2.0), (0.1, 0.3), (0.1, 1.0))

@@ -52,11 +52,6 @@ class Errors(NamedTuple):
     evidence: float
     """The logarithm of the likelihood of the given labels, averaged over τ, and over η if T is not given."""
 
-    @property
-    def rate(self) -> float:
-        """η, the share of labels that are wrong, of classes as large as each other."""
-        return 1 - float(self.transitions.diagonal().mean())
-
     def predict(self, logits: Tensor) -> Tensor:
         """Probabilities of the right labels."""
         pairs = zip(self.weights.tolist(), TEMPERATURES, strict=True)
@@ -72,8 +67,8 @@ def estimate_errors(logits: Tensor, labels: Tensor, transitions: Tensor | None =
     """The posterior of τ and of η, or of τ where T is known, from a flat prior, by given labels that were not learned.
 
     >>> z = torch.tensor([[4.0, 0.0, 0.0]]).repeat(100, 1)
-    >>> round(estimate_errors(z, torch.tensor([0, 0, 0, 1] * 25)).rate, 1)
-    0.2
+    >>> round(float(estimate_errors(z, torch.tensor([0, 0, 0, 1] * 25)).transitions[0, 0]), 1)
+    0.8
     """
     classes = logits.shape[-1]
     # A label is right more often than any wrong one.
