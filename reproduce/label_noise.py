@@ -19,7 +19,7 @@ from bayesmooth.losses import OnlineLabelSmoothing
 from bayesmooth.train.evaluate import statistics_batches
 from bayesmooth.train.run import save_checkpoint
 from reproduce.study import Cell, Finished, Scale, Study
-from reproduce.style import COLOURS, DATA_NAMES, PAGE, figure, legend_below, look, name_data, picture
+from reproduce.style import COLOURS, DATA_NAMES, LOOKS, PAGE, figure, legend_below, name_data, picture
 from reproduce.table import Claim, Row, Table, format_mean, holds, make_table
 
 ALPHA = 0.1  # of the label smoothing that variational noise is shown beside
@@ -270,15 +270,15 @@ def draw_classes(table: Table, out: Path) -> None:
 
 def _panel(axis: Any, rows: Table, others: list[str], same: float) -> None:
     axis.set_yscale("log")
-    axis.errorbar(range(len(others)), [same] * len(others), **look("LS", NAMES["LS"]))
+    axis.errorbar(range(len(others)), [same] * len(others), **LOOKS["LS"] | {"label": NAMES["LS"]})
     for method in ("OLS", "IVON"):
         masses = rows.groupby("other")[method]
         means, bars = masses.mean().reindex(others), masses.std().fillna(0).reindex(others)
         there = (means > 0).to_numpy()
         spread = [bars[there].clip(upper=0.9 * means[there]), bars[there]]
-        axis.errorbar(there.nonzero()[0], means[there], spread, **look(method))
+        axis.errorbar(there.nonzero()[0], means[there], spread, **LOOKS[method])
         if not there.all():  # a log scale has no place for them: open marks at the foot
-            style = {**look(method, f"{method} ≤ 0"), "fillstyle": "none", "linestyle": "none"}
+            style = {**LOOKS[method], "label": f"{method} ≤ 0", "fillstyle": "none", "linestyle": "none"}
             foot = axis.get_xaxis_transform()
             axis.plot((~there).nonzero()[0], [0.03] * int((~there).sum()), transform=foot, **style)
     axis.set_xticks(range(len(others)), others, rotation=60, ha="right")

@@ -33,7 +33,10 @@ COLOURS = {
     "fixed Σ": OKABE_ITO["purple"],
     "learned Σ": OKABE_ITO["vermilion"],
 }
-MARKS = dict(zip(COLOURS, "os^xPDvo", strict=True))
+LOOKS = {
+    method: {"color": colour, "marker": mark, "label": method}
+    for (method, colour), mark in zip(COLOURS.items(), "os^xPDvo", strict=True)
+}
 
 DATA_NAMES = {
     "mnist": "MNIST",
@@ -61,18 +64,14 @@ def figure(
         write_atomically(out.with_suffix(".png"), save)
 
 
-def look(method: str, label: str = "") -> dict[str, str]:
-    """The colour, mark and label of a method."""
-    return {"color": COLOURS[method], "marker": MARKS[method], "label": label or method}
-
-
 def line(axis: Any, method: str, points: Sequence[tuple[float, Sequence[float]]], label: str = "") -> None:
     """Means over seeds, in per cent, their standard deviation as bars; two points are not joined to a line."""
     known = [(x, [100 * value for value in values]) for x, values in points if len(values)]
     places, means = [x for x, _ in known], [mean(values) for _, values in known]
     bars = [stdev(values) if len(values) > 1 else 0.0 for _, values in known]
     joined = "-" if len(known) > 2 else "none"
-    axis.errorbar(places, means, bars if any(bars) else None, linestyle=joined, **look(method, label))
+    style = LOOKS[method] | {"linestyle": joined, "label": label or method}
+    axis.errorbar(places, means, bars if any(bars) else None, **style)
 
 
 def level(axis: Any, method: str, values: Sequence[float]) -> None:

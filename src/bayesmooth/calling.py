@@ -18,14 +18,23 @@ Inputs = Tensor | Mapping[str, Any]
 """The inputs of a model: one tensor, or keyword arguments."""
 
 
-def take_inputs(batch: Any) -> Inputs:
-    """The part of a batch that goes into the model: all but labels."""
+def take_inputs(batch: Any, model: nn.Module | None = None) -> Inputs:
+    """The part of a batch that goes into a model, all but labels; on the device of the model's weights, if it is given.
+
+    >>> take_inputs((torch.tensor([1.0]), torch.tensor([0])))
+    tensor([1.])
+    """
+    inputs = batch[0] if isinstance(batch, tuple | list) and batch else batch
     if isinstance(batch, Mapping):
-        return {key: value for key, value in batch.items() if key != "labels"}
-    first = batch[0] if isinstance(batch, tuple | list) and batch else batch
-    if not isinstance(first, Tensor | Mapping):
+        inputs = {key: value for key, value in batch.items() if key != "labels"}
+    if not isinstance(inputs, Tensor | Mapping):
         raise InputError(f"a batch is a {type(batch).__name__}: must be a tensor, a dict, or (inputs, labels, …)")
-    return first
+    if model is None:
+        return inputs
+    device = next(model.parameters()).device
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    return {key: v.to(device) if isinstance(v, Tensor) else v for key, v in inputs.items()}
 
 
 def take_labels(batch: Any) -> Tensor:
@@ -79,19 +88,11 @@ def find_device(name: str | None) -> torch.device:
     return device
 
 
-def move_inputs(inputs: Inputs, model: nn.Module) -> Inputs:
-    """The inputs on the device of the model's weights."""
-    device = next(model.parameters()).device
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    return {key: v.to(device) if isinstance(v, Tensor) else v for key, v in inputs.items()}
-
-
 def read_logits(model: nn.Module, batches: Iterable[Any]) -> Iterator[tuple[Tensor, Any]]:
     """The logits of each batch, in float32 at least, and the batch; the model is in eval mode meanwhile."""
     with torch.no_grad(), evaluating(model):
         for batch in batches:
-            yield compute_logits(model, [move_inputs(take_inputs(batch), model)], softmax=False), batch
+            yield compute_logits(model, [take_inputs(batch, model)], softmax=False), batch
 
 
 def read_chunks(parts: Iterable[Part], inputs: Callable[[Part], Inputs]) -> Iterator[list[Part]]:
@@ -173,7 +174,7 @@ def recompute_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
                 norm.momentum = None  # the plain average over batches
                 norm.training = True
             for batch in batches if norms else ():
-                call_model(model, move_inputs(take_inputs(batch), model))
+                call_model(model, take_inputs(batch, model))
             if any(norm.num_batches_tracked == 0 for norm in norms):
                 raise InputError("no batch for BatchNorm's statistics; give one at least")
         except BaseException:

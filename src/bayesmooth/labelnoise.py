@@ -18,7 +18,6 @@ from bayesmooth.calling import (
     Inputs,
     compute_logits,
     evaluating,
-    move_inputs,
     read_chunks,
     statistics_kept,
     take_inputs,
@@ -143,7 +142,7 @@ def label_noise(
 
         for chunk in read_chunks(_read_batches(data, batch_size), lambda batch: batch[0]):
             inputs, labels, positions = zip(*chunk, strict=True)
-            placed = [move_inputs(each, model) for each in inputs]
+            placed = [take_inputs(each, model) for each in inputs]
             use_statistics(None)
             logits = compute_logits(model, placed).float()
             if logits.ndim != 2:

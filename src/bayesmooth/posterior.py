@@ -1,7 +1,7 @@
 """The Gaussian over weights: sample it, predict with its average, save it. Needs no optimizer."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesmooth.calling import compute_logits, evaluating, move_inputs, read_chunks, statistics_kept, take_inputs
+from bayesmooth.calling import compute_logits, evaluating, read_chunks, statistics_kept, take_inputs
 from bayesmooth.errors import InputError, require
 from bayesmooth.files import check_directory, name_errors, write_atomically
 from bayesmooth.randomness import PREDICTION, check_seed, standard_normal
@@ -111,13 +111,12 @@ class Posterior:
         averages = []
         batches = [inputs] if isinstance(inputs, Tensor | Mapping) else inputs
         with evaluating(model), statistics_kept(model, batchnorm) as use_statistics:
-            for chunk in read_chunks(map(take_inputs, batches), lambda batch: batch):
-                placed = [move_inputs(batch, model) for batch in chunk]
+            for chunk in read_chunks((take_inputs(batch, model) for batch in batches), lambda batch: batch):
                 total = torch.zeros((), dtype=torch.float32, device="cpu")
                 for index in range(samples):
                     with self.sample(model, index, seed=seed):
                         use_statistics(index)
-                        logits = compute_logits(model, placed, softmax=link is None)
+                        logits = compute_logits(model, chunk, softmax=link is None)
                         total = (logits.softmax(-1) if link is None else link.mean(logits)) + total
                     tick()
                 averages.append(total / samples)
@@ -165,11 +164,11 @@ class Posterior:
                     "it belongs to another model"
                 )
         targets: dict[str, Tensor] = {posterior_names[k]: param for k, param in own.items() if k in posterior_names}
-        plain_tensors = ((name, p) for name, p in targets.items() if type(p.data) is Tensor)
-        if names := find_overlap(plain_tensors):  # a shard has its place from torch
+        plain_names = [name for name, p in targets.items() if type(p.data) is Tensor]  # torch places shards
+        if shared := find_overlap([targets[name] for name in plain_names]):
             raise InputError(
-                f"{names}: share memory, and one place cannot hold two draws; tie weights by "
-                "using one Parameter, under one of its names"
+                f"{' and '.join(plain_names[i] for i in shared)}: share memory, and one place cannot hold two draws; "
+                "tie weights by using one Parameter, under one of its names"
             )
         return targets
 
@@ -212,21 +211,21 @@ def _weights(params: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iter
         torch.clear_autocast_cache()
 
 
-def find_overlap(named: Iterable[tuple[str, Tensor]]) -> str | None:
-    """The names of the first tensors whose memory meets (one tensor, if it is expanded), joined by "and".
+def find_overlap(tensors: Sequence[Tensor]) -> list[int]:
+    """The positions of the first two tensors whose memory meets; of one, if it is expanded; of none.
 
-    >>> find_overlap([("weight", torch.zeros(3).expand(2, 3)), ("bias", torch.zeros(2))])
-    'weight'
+    >>> find_overlap([torch.zeros(2), torch.zeros(3).expand(2, 3)])
+    [1]
     """
     spans = []
-    for name, tensor in named:
+    for place, tensor in enumerate(tensors):
         pairs = zip(tensor.shape, tensor.stride(), strict=True)
         length = 1 + sum((size - 1) * stride for size, stride in pairs)  # from the first element to the last
         if length < tensor.numel():
-            return name
+            return [place]
         if tensor.numel() and (start := tensor.data_ptr()):
-            spans.append((str(tensor.device), start, start + length * tensor.element_size(), name))
-    for (device, _, end, one), (place, start, _, other) in pairwise(sorted(spans)):
-        if device == place and start < end:
-            return " and ".join(dict.fromkeys((one, other)))
-    return None
+            spans.append((str(tensor.device), start, start + length * tensor.element_size(), place))
+    for (device, _, end, one), (at, start, _, other) in pairwise(sorted(spans)):
+        if device == at and start < end:
+            return [one, other]
+    return []

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from math import inf
 from shutil import get_terminal_size
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 T = TypeVar("T")
 
@@ -57,7 +58,8 @@ def track(items: Iterable[T], *, description: str, quiet: bool = False) -> Itera
 def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False) -> Iterator["Bar"]:
     """A bar over `total` steps (0: unknown) of which `done` were made earlier."""
     every = LIVE if sys.stderr.isatty() or "ipykernel" in sys.modules else LINES
-    shown = Bar(NOTHING if quiet or SILENT.get() else every, description, total, done)
+    kind, now = NOTHING if quiet or SILENT.get() else every, time.monotonic()
+    shown = Bar(kind, description, total, done, sys.stderr, now, now)  # a job in a thread may redirect stderr
     try:
         yield shown
     finally:
@@ -65,14 +67,18 @@ def bar(total: int, *, description: str = "", done: int = 0, quiet: bool = False
             shown.line("", end="")
 
 
+@dataclass
 class Bar:
     """A bar to move, and to print lines above; `every` is its kind."""
 
-    def __init__(self, every: float, description: str, total: int, done: int) -> None:
-        self.every, self.description, self.total, self.first = every, description, total, done
-        self.stream, self.start = sys.stderr, time.monotonic()  # a job in a thread may redirect stderr
-        self.drawn = self.start
-        self.shown = 0  # characters of the line that is written over
+    every: float
+    description: str
+    total: int
+    first: int  # done earlier
+    stream: TextIO
+    start: float
+    drawn: float
+    shown: int = 0  # characters of the line that is written over
 
     def update(self, done: int, title: str = "", numbers: Numbers = dict) -> None:
         """Show that `done` of the items are behind us."""

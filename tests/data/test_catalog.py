@@ -83,7 +83,7 @@ def test_digits_need_no_files_and_their_splits_are_disjoint(tmp_path):
     assert (len(train), len(test)) == (1438, 359)
     assert set(train.ids).isdisjoint(test.ids)
     assert train.inputs.shape[1:] == (1, 8, 8)
-    standard = train.as_float(train.inputs)
+    standard = train.batch(torch.arange(len(train)))
     assert standard.mean().item() == pytest.approx(0, abs=0.01)
     assert standard.std().item() == pytest.approx(1, abs=0.01)
 

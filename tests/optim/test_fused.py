@@ -65,8 +65,8 @@ def test_chunks_do_not_change_the_steps(task, monkeypatch, size):
 
 
 @pytest.mark.slow
-def test_a_step_of_resnet34_is_at_most_100_operator_calls(monkeypatch):
-    """As on an accelerator, where calls are what small tensors cost: no call per tensor, 110 of them."""
+def test_a_step_of_resnet34_is_at_most_100_operator_calls_and_reads_no_value(monkeypatch):
+    """As on an accelerator, where calls are what small tensors cost, and reading a value waits for all of them."""
     monkeypatch.setattr(fused, "on_cpu", lambda device: False)
     params = [nn.Parameter(torch.ones_like(p)) for p in MODELS["resnet34"](10).parameters()]
     assert len(params) == 110
@@ -79,3 +79,4 @@ def test_a_step_of_resnet34_is_at_most_100_operator_calls(monkeypatch):
     calls = [e for e in seen.events() if e.name.startswith("aten::")]
     issued = [e for e in calls if not (e.cpu_parent and e.cpu_parent.name.startswith("aten::"))]
     assert len(issued) <= 100
+    assert not any(e.name == "aten::_local_scalar_dense" for e in calls)

@@ -45,7 +45,7 @@ def same_run():
     """Assert that two runs ended with the same bits: weights, optimizer, metrics, report, posterior."""
 
     def compare(one, other):
-        for file in ("metrics.jsonl", "report.json", "noise.json", "recipe.toml"):
+        for file in ("metrics.jsonl", "report.json", "recipe.toml"):
             assert (one.path / file).read_bytes() == (other.path / file).read_bytes(), file
         assert (one.path / "posterior.safetensors").exists() == (other.path / "posterior.safetensors").exists()
         if (one.path / "posterior.safetensors").exists():

@@ -17,7 +17,7 @@ from bayesmooth.train.sweep import Processes, RayTasks, grid, keep_freed_memory,
 from tests.train.test_sweep import TREE
 
 IVON = TREE | {"optimizer": {"name": "ivon", "lr": 0.1}, "train": {"epochs": 2}, "evaluate": {"samples": 2}}
-FILES = ("metrics.jsonl", "report.json", "noise.json", "recipe.toml")
+FILES = ("metrics.jsonl", "report.json", "recipe.toml")
 
 needs_ray = pytest.mark.skipif(not find_spec("ray"), reason="ray is not installed (extra cluster)")
 

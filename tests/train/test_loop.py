@@ -131,7 +131,7 @@ def test_a_bad_option_is_named_with_its_section(tiny, loop):
 ON_META = sorted({*LOSSES} - {"loras"})  # which turns autocast off, and meta has none
 
 
-@pytest.mark.parametrize(("loss", "optimizer"), [*((loss, "sgd") for loss in ON_META), ("ce", "adamw")])
+@pytest.mark.parametrize(("loss", "optimizer"), [*((loss, "sgd") for loss in ON_META), ("ce", "adamw"), ("ce", "sam")])
 def test_no_step_reads_from_the_device(loss, optimizer, tiny):
     """A tensor on `meta` has no values: whoever reads one raises an error, where a GPU would wait."""
     needed = {"als": {"weight": 0.1}, "alasca": {"stages": ["layer1"]}}.get(loss, {})

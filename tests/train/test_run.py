@@ -29,7 +29,7 @@ def test_a_finished_run_has_every_file_reads_them_all_and_refuses_another_recipe
     run = Run.open(finished.path)
     names = {file.name for file in run.path.iterdir()} - {"lock"}
     assert names == {
-        "recipe.toml", "run.json", "noise.json", "data.json", "metrics.jsonl", "report.json",
+        "recipe.toml", "run.json", "data.json", "metrics.jsonl", "report.json",
         "posterior.safetensors", "model.pt",
     }  # fmt: skip
     assert run.recipe == finished.recipe
@@ -64,7 +64,7 @@ def test_the_examples_of_a_run_are_the_noisy_ones_it_saw(finished):
     parts = [splits.train, splits.validation, splits.test]
     assert [len(part) for part in parts] == [96, 24, 359]
     wrong = sum((part.labels.numbers != part.clean).sum() for part in parts[:2])
-    assert wrong == len(json.loads((finished.path / "noise.json").read_text())["index"]) > 20
+    assert wrong == len(splits.corruption.index) > 20
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,10 +258,11 @@ def batches(
         order = torch.randperm(len(source), generator=generator(seed, ORDER, epoch), device="cpu")
     for number in range(start, math.ceil(len(source) / batch_size)):
         index = order[number * batch_size : (number + 1) * batch_size]
-        inputs = source.inputs[index]
-        if augment is not None and seed is not None:
-            inputs = augment.apply(inputs, generator(seed, AUGMENT, epoch, number))
-        yield index, source.as_float(inputs), source.labels.numbers[index]
+        if augment is None or seed is None:
+            inputs = source.batch(index)
+        else:
+            inputs = source.batch(index, partial(augment.apply, generator=generator(seed, AUGMENT, epoch, number)))
+        yield index, inputs, source.labels.numbers[index]
 
 
 def read_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:

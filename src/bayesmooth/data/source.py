@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -230,8 +230,16 @@ class Source:
         first = self.inputs[torch.arange(min(len(self), 1), device="cpu")]
         return tuple(first.shape[1:])
 
-    def as_float(self, inputs: Tensor) -> Tensor:
-        """Raw inputs as the network sees them: (x − mean) / std, uint8 scaled to [0, 1] first."""
+    def batch(self, index: Tensor, change: Callable[[Tensor], Tensor] = lambda inputs: inputs) -> Tensor:
+        """The inputs at these positions as a network sees them: (x − mean) / std, uint8 scaled to [0, 1] first.
+
+        `change` augments the raw ones.
+
+        >>> black, first = torch.zeros(1, 1, 8, 8, dtype=torch.uint8), torch.tensor([0])
+        >>> Source(black, Labels(first, ("a",)), mean=(0.5,), std=(0.5,)).batch(first).mean()
+        tensor(-1.)
+        """
+        inputs = change(self.inputs[index])
         unit = 255.0 if inputs.dtype == torch.uint8 else 1.0
         shape = (-1,) + (1,) * (inputs.ndim - 2)
         kind = torch.float64 if inputs.dtype == torch.float64 else torch.float32
@@ -240,15 +248,6 @@ class Source:
         if kind is torch.float64:  # a column of a table may be far from zero and hardly spread
             return inputs.sub(mean).div_(std).float()
         return inputs.to(torch.float32, copy=True).mul_(1 / (unit * std)).sub_(mean / std)
-
-    def batch(self, index: Tensor) -> Tensor:
-        """The inputs at these positions, as float.
-
-        >>> black, first = torch.zeros(1, 1, 8, 8, dtype=torch.uint8), torch.tensor([0])
-        >>> Source(black, Labels(first, ("a",)), mean=(0.5,), std=(0.5,)).batch(first).mean()
-        tensor(-1.)
-        """
-        return self.as_float(self.inputs[index])
 
     def column(self, name: str) -> list[Any]:
         """The values of a column of the table it comes from."""

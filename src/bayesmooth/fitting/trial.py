@@ -14,15 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bayesmooth import files
-from bayesmooth.calling import (
-    call_model,
-    move_inputs,
-    read_logits,
-    recompute_batchnorm,
-    take_inputs,
-    take_labels,
-    take_logits,
-)
+from bayesmooth.calling import call_model, read_logits, recompute_batchnorm, take_inputs, take_labels, take_logits
 from bayesmooth.errors import InputError
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.schedule import cosine
@@ -161,7 +153,7 @@ def train_part(
     for done, batch in enumerate(read_batches(plan.loader, plan.seed, first, last), first):
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * cosine(done / plan.steps, warmup=WARMUP, start=0.0)
-        inputs, labels = move_inputs(take_inputs(batch), model), take_labels(batch)
+        inputs, labels = take_inputs(batch, model), take_labels(batch)
 
         def closure(inputs: Any = inputs, labels: Tensor = labels) -> Tensor:
             optimizer.zero_grad()

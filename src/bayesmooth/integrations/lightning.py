@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from bayesmooth import metrics as measures
-from bayesmooth.calling import call_model, evaluating, move_inputs, take_inputs, take_logits
+from bayesmooth.calling import call_model, evaluating, take_inputs, take_logits
 from bayesmooth.errors import InputError, require
 from bayesmooth.optim import IVON
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
@@ -81,7 +81,7 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
         batches = [batch for loader in (loaders if isinstance(loaders, list) else [loaders]) for batch in loader]
         labels = torch.cat([batch[1] for batch in batches]).cpu()
         with evaluating(module), trainer.precision_plugin.forward_context():
-            outputs = [call_model(module, move_inputs(take_inputs(batch), module)) for batch in batches]
+            outputs = [call_model(module, take_inputs(batch, module)) for batch in batches]
             averaged = _ivon(trainer).posterior(module).predict(module, batches, self.samples)
         mean = torch.cat([take_logits(output).float().softmax(-1) for output in outputs])
         fitting = trainer.state.fn == "fit"

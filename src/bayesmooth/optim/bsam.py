@@ -20,7 +20,7 @@ from torch.optim.optimizer import ParamsT
 
 from bayesmooth.optim import params as shared
 from bayesmooth.optim.params import noise_of, shard, whole
-from bayesmooth.optim.sam import buffers_kept, list_active, refuse_gradients, weights_kept, with_gradients
+from bayesmooth.optim.sam import buffers_kept, refuse_gradients, weights_kept, with_gradients
 from bayesmooth.posterior import Posterior, name_parameters
 
 Weight = tuple[dict[str, Any], Tensor, dict[str, Any]]  # a parameter's group, itself and its state
@@ -89,7 +89,8 @@ class BSAM(shared.CheckedOptimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step, both passes through `closure`; returns the loss of the first."""
-        weights, active = list(self._weights()), list_active(self)
+        weights = list(self._weights())
+        active = [w for _, w, _ in weights if w.requires_grad]
         if closure is None:
             return refuse_gradients(self)
         shared.agree_on_seed(self.param_groups)
@@ -99,8 +100,8 @@ class BSAM(shared.CheckedOptimizer):
                     std = shard(sigma(group, state))
                     noise = noise_of(w, std, seed=group["seed"], stream=stream, step=state["step"])
                     shard(w).add_(noise.mul_(std))
-            loss = shared.call_closure(closure, active)
-        pairs = [pair for group in self.param_groups for pair in with_gradients(group)]
+            loss = shared.call_closure(closure, self.param_groups)
+        pairs = [pair for group in self.param_groups for pair in zip(*with_gradients(group), strict=True)]
         first = {w: g.clone() if g._is_view() else g for w, g in pairs}  # DDP's may be views of its buckets
         self.zero_grad()
         with weights_kept(active), buffers_kept():

@@ -7,6 +7,7 @@ unpacks the results. The kernels need one pass over memory.
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -31,11 +32,14 @@ Columns = list[list[Tensor]]
 Job = tuple[Any, ...]
 
 
+@dataclass(frozen=True, eq=False)
 class Torch:
-    """Plain torch, by the lines `sample`, `product` and `update`; `limit` is the size of a chunk of several weights."""
+    """Plain torch, by the lines `sample`, `product` and `update`."""
 
-    def __init__(self, sample: Line, product: Line, update: Line, limit: float) -> None:
-        self.sample, self.product, self.rule, self.limit = sample, product, update, limit
+    sample: Line
+    product: Line
+    rule: Line
+    limit: float  # the size of a chunk of several weights
 
     def draw(self, chunk: list[Weight], seed: int, number: int, steps: list[int], λ: float, δ: float) -> None:
         """θ into the parameters, m into the buffers (of parameters below float32: θ before rounding)."""
@@ -185,14 +189,11 @@ def choose_backend(w: Weight, *lines: Line) -> Torch:
             f"installed; found {w.local.dtype} on {device}; use fused=None"
         )
     if fits and fused is not False:
-        return make_backend(Kernels, *lines, math.inf)
-    return make_backend(Torch, *lines, find_limit(device))
+        return make_kernels(*lines, math.inf)
+    return make_torch(*lines, find_limit(device))
 
 
-@functools.cache
-def make_backend(kind: type[Torch], *given: Any) -> Torch:
-    """One for all weights."""
-    return kind(*given)
+make_kernels, make_torch = functools.cache(Kernels), functools.cache(Torch)  # one of each for all weights
 
 
 def on_cpu(device: torch.device) -> bool:

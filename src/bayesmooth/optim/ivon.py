@@ -243,7 +243,7 @@ class IVON(CheckedOptimizer):
             if not inside:
                 samples.end()
                 self._draw_next()
-            losses.append(call_closure(closure, [w.param for w in samples.weights]))
+            losses.append(call_closure(closure, self.param_groups))
         if count > 1 and all(isinstance(loss, Tensor | float) for loss in losses):
             return sum(losses[1:], losses[0]) / count
         return losses[-1]

@@ -63,13 +63,12 @@ class CheckedOptimizer(Optimizer):
                         f"{name}={new[name]!r} in a group, {first[name]!r} in the first: must be the same in all; "
                         "give it to the optimizer"
                     )
-            every = [
-                (find_param_name(p, group), shard(p.detach())) for group in self.param_groups for p in group["params"]
-            ]
-            if names := find_overlap(every):  # elements that cannot be moved independently of each other
+            every = [(p, group) for group in self.param_groups for p in group["params"]]
+            # Elements that share memory cannot be moved independently of each other.
+            if names := [find_param_name(*every[i]) for i in find_overlap([shard(p.detach()) for p, _ in every])]:
                 raise InputError(
-                    f"parameter {names}: elements share memory (listed twice, an expanded tensor, or views that meet); "
-                    "give the tensor that they are views of, once"
+                    f"parameter {' and '.join(dict.fromkeys(names))}: elements share memory (listed twice, an expanded "
+                    "tensor, or views that meet); give the tensor that they are views of, once"
                 )
         except InputError:
             self.param_groups.pop()
@@ -143,11 +142,12 @@ def choose_seed(seed: int | None, generator: torch.Generator | None) -> int:
     return torch.initial_seed() % 2**63 if seed is None else check_seed(seed)
 
 
-def call_closure(closure: Callable[[], Any], params: list[Tensor]) -> Any:
+def call_closure(closure: Callable[[], Any], groups: list[dict[str, Any]]) -> Any:
     """The closure's result without its graph, which it would keep alive."""
     with torch.enable_grad():
         loss = closure()
-    if loss is not None and params and all(param.grad is None for param in params):
+    active = [param for group in groups for param in group["params"] if param.requires_grad]
+    if loss is not None and active and all(param.grad is None for param in active):
         raise InputError("the closure left no gradient on any parameter; call loss.backward() in it")
     return loss.detach() if isinstance(loss, Tensor) else loss
 

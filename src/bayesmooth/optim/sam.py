@@ -61,24 +61,27 @@ class SAM(CheckedOptimizer):
         super().__init__(params, {"rho": rho})
         self.base = base_optimizer(self.param_groups, **base_kwargs)
         self.defaults = self.base.defaults | self.defaults
-        self._share()
+        # One list of groups and one state for both: schedulers and state_dict see everything.
+        self.state, self.param_groups = self.base.state, self.base.param_groups
 
     @_disable_dynamo
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step, both passes through `closure`; returns the loss of the first."""
-        active, perturbs = list_active(self), any(group["rho"] > 0 for group in self.param_groups)
-        loss = None if closure is None else call_closure(closure, active)
+        perturbs = any(group["rho"] > 0 for group in self.param_groups)
+        loss = None if closure is None else call_closure(closure, self.param_groups)
         if perturbs and closure is None:
             refuse_gradients(self)
         elif perturbs and closure is not None:
-            pairs = {id(group): with_gradients(group) for group in self.param_groups}
-            norm = float(measure_norms([grad for own in pairs.values() for _, grad in own]).norm())
-            with weights_kept(active), buffers_kept():
-                for group in self.param_groups:  # ŵ = w + ρ g/(‖g‖₂ + ε)
-                    if own := pairs[id(group)]:
-                        params, grads = zip(*own, strict=True)
-                        torch._foreach_add_(params, grads, alpha=group["rho"] / (norm + EPS))
+            moved = [(group["rho"], *with_gradients(group)) for group in self.param_groups]
+            active = [(rho, params, grads) for rho, params, grads in moved if params]
+            norm = measure_norms([grad for _, _, grads in active for grad in grads]).norm()
+            with weights_kept([param for _, params, _ in active for param in params]), buffers_kept():
+                for rho, params, grads in active:  # ŵ = w + ρ g/(‖g‖₂ + ε)
+                    if norm.device.type == "cpu":
+                        torch._foreach_add_(params, grads, alpha=rho / (float(norm) + EPS))
+                    else:  # reading the norm would make an accelerator wait
+                        torch._foreach_add_(params, torch._foreach_mul(grads, (rho / (norm + EPS)).to(grads[0])))
                 self.zero_grad()
                 with torch.enable_grad():
                     closure()
@@ -97,27 +100,18 @@ class SAM(CheckedOptimizer):
         super().__setstate__(state)
         for group in self.param_groups:  # a checkpoint of the base optimizer alone has no ρ
             group.setdefault("rho", self.defaults["rho"])
-        self._share()
-
-    def _share(self) -> None:
-        """One list of groups and one state for both: schedulers and state_dict see everything."""
         self.base.__setstate__({"state": self.state, "param_groups": self.param_groups})
 
 
-def list_active(optimizer: Optimizer) -> list[Tensor]:
-    """The parameters that take part now: those that require a gradient."""
-    return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-
-
-def with_gradients(group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
-    """The parameters of a group that take part and have a gradient, with it."""
-    some = [p for p in group["params"] if p.requires_grad and p.grad is not None]
-    return [(param, dense(param.grad, param, group)) for param in some]
+def with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+    """The parameters of a group that take part and have a gradient, and these gradients."""
+    params = [p for p in group["params"] if p.requires_grad and p.grad is not None]
+    return params, [dense(param.grad, param, group) for param in params]
 
 
 def refuse_gradients(optimizer: Optimizer) -> None:
     """A step without a closure is for set-up calls only, as checkpointing makes one: they have no gradient to lose."""
-    if any(param.grad is not None and bool(param.grad.any()) for param in list_active(optimizer)):
+    if any(bool(grad.any()) for group in optimizer.param_groups for grad in with_gradients(group)[1]):
         raise InputError(
             f"step() without a closure: {type(optimizer).__name__} takes its gradients at two points; "
             "give step(closure)"

@@ -8,7 +8,7 @@ unscale or remove it before the step; a change to an average changes each sample
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -126,13 +126,16 @@ class Weight:
         self.sums[0].copy_(torch.where(now == shown, self.sums[0], now * count))
 
 
+@dataclass(eq=False)
 class Samples:
     """The samples around one mean, on their way to a step."""
 
-    def __init__(self) -> None:
-        self.kept: dict[Tensor, Weight] = {}  # from step to step
-        self.weights: list[Weight] = []  # of the training samples
-        self.abandon()
+    kept: dict[Tensor, Weight] = field(default_factory=dict)  # from step to step
+    weights: list[Weight] = field(default_factory=list)  # of the training samples
+    place: Place = MEAN
+    count: int = 0  # samples with gradients
+    number: int = 0  # of the one drawn last
+    summed: bool = False  # gradients have left `.grad` for the sums
 
     def abandon(self) -> None:
         """The mean back into the parameters, and nothing of the samples kept."""
@@ -140,9 +143,7 @@ class Samples:
             restore(held)
         for w in self.weights:
             w.before = w.pending = w.sums = None
-        self.place, self.weights = MEAN, []
-        self.count, self.number = 0, 0  # samples with gradients; the one drawn last
-        self.summed = False  # gradients have left `.grad` for the sums
+        self.place, self.weights, self.count, self.number, self.summed = MEAN, [], 0, 0, False
 
     def check_outside(self, call: str) -> None:
         """Refuse to read the mean inside a context."""

@@ -63,7 +63,7 @@ class Splits:
             "class_names": list(train.class_names),
             "input_shape": list(train.input_shape),
             "labels": label_hash(train)[:12],
-            "summary": {name: repr(part) for name, part in parts.items() if part is not None},
+            "sizes": {name: len(part) for name, part in parts.items() if part is not None},
             "mean": list(scaled.mean or ()) if scaled else [],
             "std": list(scaled.std or ()) if scaled else [],
             "reading": {k: v for k, v in asdict(train.reading).items() if v} if train.reading else {},

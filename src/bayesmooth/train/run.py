@@ -36,7 +36,7 @@ from bayesmooth.train.evaluate import Forecast, Splits, evaluate, open_new, prep
 from bayesmooth.train.loop import Checkpoint, DivergedError, Loop, make_model
 from bayesmooth.train.recipe import Recipe, find_differences
 
-RECIPE, STATUS, NOISE, DATA = "recipe.toml", "run.json", "noise.json", "data.json"
+RECIPE, STATUS, DATA = "recipe.toml", "run.json", "data.json"
 METRICS, REPORT, POSTERIOR = "metrics.jsonl", "report.json", "posterior.safetensors"
 LAST, MODEL, LOCK = "last.pt", "model.pt", "lock"
 PACKAGES = ("bayesmooth", "torch", "numpy", "safetensors", "scikit-learn", "pandas")
@@ -282,8 +282,6 @@ def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: di
         if saved is not None:
             loop.restore(saved)
         if not (run.path / DATA).exists():
-            if loop.splits.corruption is not None:
-                loop.splits.corruption.save(run.path / NOISE)
             files.write_json(run.path / DATA, loop.splits.facts())
         if metrics.exists():  # figures after the checkpoint, and an earlier end, are taken back
             files.write_atomically(metrics, "".join(f"{json.dumps(r)}\n" for r in loop.records))
