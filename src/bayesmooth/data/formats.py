@@ -102,7 +102,7 @@ def split_rows(path: Path, text: str, mark: str) -> list[tuple[Any, ...]]:
         for number, row in enumerate(reader, 1):
             if row:
                 rows.append((number, row))
-                starts.append(end if rows[1:] else 0)
+                starts.append(end if len(rows) > 1 else 0)
             end = reader.line_num
     except csv.Error:
         raise InputError(
