@@ -182,16 +182,20 @@ def reproduce(arguments: Namespace) -> int:
 def estimate(jobs: Sequence[Job], at_once: int) -> str:
     """How long all runs will take here, by a few steps of each optimizer; finished ones count too."""
     recipes = {cell.recipe.hash: cell.recipe for job in jobs for cell in job.wanted(job.cells())}
-    examples = len(prepare(next(iter(recipes.values()))).train)
+    splits = prepare(next(iter(recipes.values())))
+    tested = sum(len(part) for part in (splits.test, splits.validation) if part is not None)
     times, total = dict[str, float](), 0.0
     for recipe in recipes.values():
-        name = recipe.optimizer.name
+        name, epochs, evaluation = recipe.optimizer.name, recipe.train.epochs, recipe.evaluate
         times[name] = times.get(name) or time_step(recipe, jobs[0].device)
-        total += times[name] * recipe.train.epochs * -(-examples // recipe.train.batch_size)
+        looks = epochs // evaluation.every + evaluation.samples * (name == "ivon")
+        # A forward pass takes a third of the time of a forward and a backward pass.
+        examples = epochs * len(splits.train) + looks * tested / 3
+        total += times[name] * examples / recipe.train.batch_size
     words = ", ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in times.items())
     return (
         f"a training step here: {words}\n"
-        f"{len(recipes)} runs: about {format_duration(total / at_once)} of training with {at_once} at a time; "
+        f"{len(recipes)} runs: about {format_duration(total / at_once)} with {at_once} at a time; "
         "finished runs are skipped, and --noises and --seeds make it less"
     )
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,8 +15,8 @@ import pytest
 
 from bayesmooth.errors import InputError
 from bayesmooth.train import Run
-from reproduce import STUDIES
-from reproduce.commands import redraw, run_study
+from reproduce import STUDIES, commands
+from reproduce.commands import Job, redraw, run_study
 from reproduce.study import SCALES
 from reproduce.table import make_table, read_table, write_table
 
@@ -208,3 +209,17 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_training(elsewhere
     with pytest.raises(InputError, match="cannot be written"):
         run_study(job, None)
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_time_that_is_told_counts_the_steps_and_the_evaluation_of_every_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "time_step", lambda recipe, device: 0.05)
+    job = Job(STUDIES["data-dependent"], SCALES["smoke"], tmp_path, tmp_path)
+
+    def seconds(**part):
+        told = re.search(r"runs: about (\d+) s with 1 at a time", commands.estimate([replace(job, **part)], 1))
+        return int(told[1])
+
+    first, second = (seconds(noises=[noise]) for noise in ("κ = 0.1", "κ = 0.5"))
+    assert first == second > 2
+    assert first == pytest.approx(seconds() / 2, abs=1)
+    assert seconds(settings=["evaluate.samples=100"]) > seconds() + 5
