@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from bayesmooth.errors import InputError
 from bayesmooth.randomness import KERNELS
 from bayesmooth.train import Recipe
 from reproduce import STUDIES
@@ -47,12 +46,6 @@ def test_the_defaults_of_torch_are_no_part_of_a_recipe():
         assert not {"momentum", "foreach", "fused", "nesterov", "maximize"} & kept.keys()
     given = Recipe.from_dict({"optimizer": SGD | {"nesterov": True, "momentum": 0.9}})
     assert given.hash != hash_of(SGD | {"momentum": 0.9})
-
-
-def test_an_option_that_went_is_read_with_its_default_alone():
-    assert hash_of(AUTO | {"antithetic": False}) == hash_of(AUTO)
-    with pytest.raises(InputError, match="unknown key 'antithetic'"):
-        hash_of(AUTO | {"antithetic": True})
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}-{path.stem}")

@@ -39,12 +39,6 @@ TYPES[Any] = "a number, a text, true or false, or a list"
 Builders = Mapping[str, Callable[..., Any]]
 NONE = "none"  # the corruption that draws nothing
 CHOSEN = ("hess_init", "beta2")  # settings of IVON that follow from the weights and the run
-# by section, or by the name in it: retired options, whose defaults stand in hashes and files
-RETIRED: dict[str, dict[str, Value]] = {
-    "ivon": {"antithetic": False},
-    "train": {"accumulate": 1},
-    "evaluate": {"averaged_every": 0, "ood": ""},
-}
 BASE = SGD  # SAM wraps it; an optimizer's `**` arguments are those of this class
 
 # section → (the name if it has none, the table)
@@ -200,11 +194,7 @@ class Recipe:
             if left and CHOSEN[0] in parameters(builder):
                 constants = {k: v for k, v in vars(settings).items() if k.isupper() and type(v) in (int, float)}
                 beyond |= {"chosen": left, "constants": constants}
-        tree = self.to_dict() | {"beyond": beyond}
-        tree["optimizer"] |= RETIRED.get(self.optimizer.name, {})
-        for section in ("train", "evaluate"):
-            tree[section] |= RETIRED[section]
-        text = json.dumps(tree, sort_keys=True)
+        text = json.dumps(self.to_dict() | {"beyond": beyond}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
@@ -236,9 +226,8 @@ def _section(kind: Any, section: str, given: Mapping[str, Value], source: str) -
         arguments["name"] = arguments["name"].replace(default=name)
         with name_errors(where):
             arguments |= list_options(section, str(name), rules)
-    retired = RETIRED.get(str(given.get("name", section)), {}).items()
-    for key, value in given.items():
-        if key not in arguments and (key, value) not in retired:
+    for key in given:
+        if key not in arguments:
             raise InputError(f"{source}: unknown key '{key}' in [{section}]; {did_you_mean(key, arguments)}")
     values = {}
     for key, p in arguments.items():
