@@ -162,9 +162,9 @@ def choose_encoder(
 
 
 def audit_votes(data: Any, votes: Any, *, quiet: bool = False, **columns: Any) -> Audit:
-    """Find the wrong labels among those of several people. `votes` is an array N × A beside rows of numbers, with gaps
-    (−1, NaN, None). The majority's label is audited, the consensus is suggested, and `Audit.consensus` has the quality
-    of every annotator. A table with one row per vote goes to `audit`, `annotator=`."""
+    """Find the wrong labels among those of several people: `votes` (N × A) beside rows of numbers, with gaps (−1, NaN,
+    None). The label of the majority is audited, the consensus is suggested, and `Audit.consensus` has the quality of
+    every annotator. For a table with one row per vote call `audit` with `annotator=`."""
     labels = read_vote_array(votes, read_columns(columns).class_names)
     return audit(data, labels, quiet=quiet, **columns)
 
