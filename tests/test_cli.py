@@ -181,3 +181,4 @@ def test_what_the_help_says_of_choices_and_defaults_is_what_there_is(capsys):
     assert f"{len(IVON_GRID)} settings of IVON" in said
     assert f"from {ENOUGH} of them on" in said
     assert f"{{{','.join(SCALES)}}}" in words("studies")
+    assert words("clean").startswith("usage: bayesmooth clean labels [decisions] [option …]")

@@ -158,11 +158,11 @@ def statistics_kept(model: nn.Module, batches: Iterable[Any] | None = None) -> I
 
 
 def recompute_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
-    """BatchNorm's running statistics anew, over these batches, at the weights the model has now.
+    """Compute BatchNorm's running statistics from these training batches, at the weights that the model has.
 
-    Training leaves statistics gathered under samples. They suit averaged predictions; before predicting at the
-    mean, call this. `Posterior.predict(batchnorm=…)` does it for every draw. Batches are as there: a loader of
-    training batches will do.
+    Training with IVON or bSAM leaves statistics of sampled weights. They suit averaged predictions; before you predict
+    at the mean, call this. `Posterior.predict(batchnorm=…)` does it for every draw. `batches` is a loader or a list; a
+    batch is a tensor, a dict of the model's arguments, or (inputs, labels, …).
     """
     norms = _norms(model)
     momenta = [norm.momentum for norm in norms]

@@ -94,7 +94,7 @@ def test_lines_of_json_that_do_not_change_stay_to_the_byte(tmp_path: Path) -> No
     first, last = '{"label": 0, "x":1.50}', '{"label":1, "more": [1, {"a": 2}]}'
     (tmp_path / "t.jsonl").write_text(f'{first}\n{{"x": 2e0,"label":1}}\n\n{last}')
     source = open_source(tmp_path / "t.jsonl")
-    source.write(tmp_path / "o.jsonl", {source.ids[1]: "0"})
+    source.write(str(tmp_path / "o.jsonl"), {source.ids[1]: "0"})
     made = (tmp_path / "o.jsonl").read_text().splitlines()
     assert made == [first, '{"x": 2.0, "label": 0}', last]
     with pytest.raises(InputError, match="its labels are numbers; 'cat' is not one"):

@@ -81,9 +81,9 @@ def audit(
     """Find the labels that look wrong and the examples that are ambiguous.
 
     Args:
-        data: a folder of pictures, a table (.csv, .parquet, …), an .npz, a data frame, a Hugging Face data set on disk,
-            a `Source`, or rows of numbers.
-        labels: those of rows of numbers: one class per row; or several, as an array N × T of 0 and 1 or a list of sets.
+        data: a folder of pictures, a table (.csv, .parquet, …), an .npz, a data frame, a data set of Hugging Face or
+            torch, a `Source`, or rows of numbers, texts or pictures.
+        labels: those of rows in memory: one class per row; or several, as an array N × T of 0 and 1 or a list of sets.
         against: another split, such as the test set, given as `data` is: the audit reports examples found in both.
         predicted: class probabilities by another model, which has not learned from these labels: an array N × K, or
             the columns of a table. It is one more predictor, and the only one that sees errors that are always made the
@@ -162,9 +162,9 @@ def choose_encoder(
 
 
 def audit_votes(data: Any, votes: Any, *, quiet: bool = False, **columns: Any) -> Audit:
-    """Find the wrong labels among those of several people. `votes` is an array N × A beside rows of numbers, with gaps
-    (−1, NaN, None). The majority's label is audited, the consensus is suggested, and `Audit.consensus` has the quality
-    of every annotator. A table with one row per vote goes to `audit`, `annotator=`."""
+    """Find the wrong labels among those of several people: `votes` (N × A) beside rows of numbers, with gaps (−1, NaN,
+    None). The label of the majority is audited, the consensus is suggested, and `Audit.consensus` has the quality of
+    every annotator. For a table with one row per vote call `audit` with `annotator=`."""
     labels = read_vote_array(votes, read_columns(columns).class_names)
     return audit(data, labels, quiet=quiet, **columns)
 

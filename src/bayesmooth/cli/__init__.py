@@ -60,7 +60,7 @@ MANY: dict[str, Any] = {"action": "append", "default": []}  # may be given sever
 SET = option("--set", dest="settings", metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated", **MANY)
 DATA_DIR = option("--data-dir", type=Path, help="folder of public data sets (default: $BAYESMOOTH_DATA, ./data)")
 QUIET = option("--quiet", action="store_true", help="show no progress")
-DEVICE = (DATA_DIR, option("--device", help="cpu, cuda or cuda:N (default: a GPU if there is one)"), QUIET)
+DEVICE = (DATA_DIR, option("--device", help="cpu, cuda or cuda:N (default: a GPU, if there is one)"), QUIET)
 PLACE = (
     SET,
     option("--jobs", type=int, default=1, help="runs at a time on this machine (default: 1)"),
@@ -83,7 +83,7 @@ COLUMNS = (
     option("--features", metavar="COLUMN,…", type=split_names, help="to learn from (default: numbers and categories)"),
     option("--labels", metavar="FILE", help="a .npy of labels, beside a .npy of embeddings"),
     *READING,
-    option("--encoder", help="plain, or a model's name or path (default: the best installed)"),
+    option("--encoder", help="of texts or pictures: plain, or a model's name or path (default: the best installed)"),
 )
 
 
@@ -146,7 +146,8 @@ def run_command(given: Sequence[str], hears: bool) -> int:
 
 def make_parser(name: str, function: Function) -> ArgumentParser:
     """The parser of a command."""
-    places = [settings.get("metavar", names[0]) for names, settings in OPTIONS[name] if not names[0].startswith("-")]
+    every = [(settings.get("metavar", names[0]), settings) for names, settings in OPTIONS[name] if names[0][0] != "-"]
+    places = [f"[{place}]" if settings.get("nargs") == "?" else place for place, settings in every]
     parser = ArgumentParser(
         usage=" ".join(["bayesmooth", name, *places, "[option …]"]),
         description=getdoc(function),

@@ -17,7 +17,7 @@ SAMPLES = option("--samples", type=int, default=0, help="draws from the posterio
 
 
 @command(
-    option("recipe", metavar="data|recipe|run", help=f"your data (as for `audit`), {RECIPE}, or a run to continue"),
+    option("recipe", metavar="data|recipe|run", help=f"your data (as for `audit`); {RECIPE}; or a run to continue"),
     *COLUMNS,
     SET,
     option("--out", type=Path, help="directory of the run (default: runs/TITLE)"),
@@ -27,13 +27,13 @@ SAMPLES = option("--samples", type=int, default=0, help="draws from the posterio
 def train(arguments: Namespace) -> int:
     """Train on your own data or by a recipe, or continue a run that was stopped.
 
-    Texts and pictures of your own go through a frozen encoder. IVON trains a
-    small network or a linear model on the resulting numbers. A tenth of the
-    labels is held out: from 100 of them on, they choose among 6 settings of
-    IVON, and between the two models; else the linear model is taken. A linear
-    model then learns them, too. Labels that the audit contradicts are left out
-    if left-out labels are then predicted better.
-    If --set changes a key of the model or the optimizer, nothing is chosen.
+    A frozen encoder turns your texts or pictures into numbers. IVON trains a
+    small network or a linear model on them. A tenth of the labels is held out:
+    from 100 of them on, they choose among 6 settings of IVON, and between the
+    two models. With fewer, the linear model is taken; it learns the held-out
+    labels, too. The linear model learns no labels that the audit contradicts,
+    if it then predicts other labels better. If --set changes a key of the
+    model or the optimizer, nothing is chosen.
     `bayesmooth recipes source` shows all keys.
     A continued run ends with the same bits as an uninterrupted one.
 

@@ -105,10 +105,10 @@ def report_failures(outcomes: "Sequence[Outcome]") -> int:
 
 
 @command(
-    option("action", choices=("list", "embed")),
-    option("name", nargs="?", help="the data set to embed"),
+    option("action", choices=("list", "embed"), metavar="list|embed", help="what to do"),
+    option("name", nargs="?", help="the data set to embed, as `list` names it"),
     DATA_DIR,
-    option("--set", dest="settings", metavar="KEY=VALUE", help="an option of the data set", **MANY),
+    option("--set", dest="settings", metavar="KEY=VALUE", help="an option of the data set, such as limit", **MANY),
 )
 def data(arguments: Namespace) -> int:
     """List the data sets and how to get them, or embed the pictures of one.

@@ -305,7 +305,7 @@ class Source:
             at |= {name: moved[name.partition("-")[2]] for name in ids if name.partition("-")[2] in moved} | at
         return {name: at[name] for name in ids if name in at}
 
-    def write(self, out: Path, changes: Mapping[str, str | None]) -> None:
+    def write(self, out: str | Path, changes: Mapping[str, str | None]) -> None:
         """Write it again in its own format, with other labels by id and without those that are None."""
         table, where = self.table, self.find(list(changes))
         if table is None or self.rows is None or table.write is None:
@@ -314,7 +314,7 @@ class Source:
         wanted = {row: text for row, text in by_row.items() if text is not None}
         cells = {name: table.texts(name) for name in table.label_columns}
         kept = [row for row in range(table.count) if by_row.get(row, "") is not None]
-        table.write(out, self.labels.edit_cells(cells, wanted, table.numbered), kept)
+        table.write(Path(out), self.labels.edit_cells(cells, wanted, table.numbered), kept)
 
     def __repr__(self) -> str:
         kind = "streamed inputs"

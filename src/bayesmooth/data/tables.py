@@ -58,7 +58,6 @@ class Table:
     path: Path | None = None
     numbers: Sequence[int] | None = None
     """Of the rows, as a spreadsheet counts them."""
-    """Whether numbers may have decimal commas."""
     notes: tuple[Note, ...] = ()
     class_names: tuple[str, ...] | None = None
     """The classes, where the data set itself names them."""

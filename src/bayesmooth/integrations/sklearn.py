@@ -72,17 +72,17 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
 class IVONClassifier(_Classifier):
     """A network trained with IVON, whose noise and step the data choose.
 
-    `fit` tries a few noises and steps for a part of the epochs each, goes on with the best, and keeps the one that best
-    predicts a held-back fifth of the given labels (`bayesmooth.fit`): three times the cost of one run. A linear
-    model whose prior the same labels choose competes with the default network, if they are a hundred or more, and wins
-    where features are many. Features are standardised by their statistics in training.
+    `bayesmooth.fit` tries six pairs of lr and noise, and a held-back fifth of the given labels chooses: three times the
+    cost of one run. Fewer than 200 rows are too few to choose by: there is one run. A linear model competes with the
+    default network, if the held-back labels are a hundred or more, and wins where features are many. Features are
+    standardised by their statistics in training.
 
     Arguments:
         module: a network that takes (rows, features) and gives logits, or a function (features, classes) that makes
             one; None makes a multi-layer perceptron, and lets a linear model compete with it.
         hidden: the widths of its layers.
-        lr, noise: as in `bayesmooth.IVON`, relative to the weights. None lets the held-out labels choose; with one of
-            them given there is one run, of 0.03 or 1.0 for the other.
+        lr, noise: as in `bayesmooth.IVON`, relative to the weights. None lets the held-back labels choose. If one of
+            them is given, there is one run, with lr 0.03 or noise 1.0 for the other.
         epochs, batch_size: the length of the training, and rows per step; fewer, where an epoch would have few steps.
         samples: draws of the posterior that a prediction averages; 0 predicts at its mean, which held-out labels chose.
         random_state: of the weights, the noise and the order of the rows.

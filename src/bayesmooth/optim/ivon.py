@@ -123,7 +123,7 @@ class IVON(CheckedOptimizer):
         sync: of the public package, and False: DDP averages gradients over ranks.
         debias: divide g by 1 − β₁ᵗ.
         noise: c. Noise and step are then relative to the size of each tensor, so that they mean the same in every
-            network (`settings.py` has the formulas): σ = noise × size/√L for each of L matrices. 0.3 to 3. More of it
+            network (`settings.py` has the formulas): σ = noise × size/√L for each of L matrices. 0.3 to 2. More of it
             resists wrong labels, and needs a larger lr. It replaces hess_init, rescale_lr and weight_decay.
         steps: of the run. `schedule` needs them, and β₂ follows from them.
         seed, generator: the source of the noise; by default torch's seed. The global generator is not touched.

@@ -32,7 +32,7 @@ RULES: dict[str, Rule] = {
     "sync": (lambda x: x is False, "must be False", "wrap the model in DistributedDataParallel"),
     "debias": SWITCH,
     "rescale_lr": SWITCH,
-    "noise": (lambda x: x is None or 0 < x < math.inf, "must be > 0", "0.3 to 3 is usual"),
+    "noise": (lambda x: x is None or 0 < x < math.inf, "must be > 0", "0.3 to 2 is usual"),
     "fused": (lambda x: x in (None, True, False), "must be None, True or False", "None chooses"),
     "momentum": (lambda x: x is None or 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
     "rho": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "use SGD for plain descent"),
