@@ -292,6 +292,7 @@ TABLES: dict[str, Callable[[], Lines]] = {
     "another model": lambda: embolden_rows(read_markdown("choices/predicted.txt"), first=3),
     "targets": lambda: read_markdown("choices/targets.txt"),
     "training": lambda: compare_training(read_records("training-test.jsonl")),
+    "training means": lambda: [row[:5] for row in compare_training(read_records("training-test.jsonl"))],
     "linear": lambda: compare_linear(read_records("linear.jsonl")),
     "prediction": lambda: read_markdown("choices/prediction.txt"),
     "costs": compare_costs,
