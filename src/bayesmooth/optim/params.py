@@ -20,7 +20,7 @@ Rule = tuple[Callable[[Any], bool], str, str]
 SWITCH: Rule = (lambda x: isinstance(x, bool), "must be True or False", "leave it out")
 # name: (holds, the rule, the way out)
 RULES: dict[str, Rule] = {
-    "lr": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "0.1 to 0.2 is a good start"),
+    "lr": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "0.1 is usual, with noise 0.03"),
     "ess": (lambda x: 0 < x < 1e30, "must be > 0", "use the number of training examples"),
     "hess_init": (lambda x: 0 < x < math.inf, "must be > 0", "0.05 to 1 is usual"),
     "beta1": (lambda x: 0 <= x < 1, "must be in [0, 1)", "0.9 is usual"),
