@@ -131,3 +131,10 @@ def test_report_and_csv_of_a_table_have_every_column_its_row_and_no_path(tmp_pat
     page = made.save(tmp_path / "out").read_text()
     assert '"keys":["bill","mass"]' in page
     assert str(tmp_path) not in page
+
+
+def test_a_text_with_any_end_of_a_line_is_one_row_of_the_csv(tmp_path: Path) -> None:
+    rows = [{"id": str(i), "label": "ab"[i % 2], "x": float(i % 2), "text": "one\rtwo"} for i in range(20)]
+    audit(rows, features=["x"], quiet=True).save(tmp_path)
+    with (tmp_path / "audit.csv").open(newline="") as file:
+        assert [row["text"] for row in csv.DictReader(file)] == ["one\rtwo"] * 20
