@@ -244,12 +244,12 @@ def save_audit(folder: Path, source: str, **summary: object) -> Path:
 def test_copies_with_the_same_label_and_unreadable_pictures_leave_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "t.csv").write_text("id,label\na,cat\nb,dog\nc,cat\nd,dog\n")
+    (tmp_path / "t.csv").write_text("id,label\na,cat\nb,dog\nc,cat\nc,cat\nd,dog\n")  # two votes on c
     save_audit(tmp_path, "t")
     monkeypatch.chdir(tmp_path)  # where `audit` is found by itself
     out = tmp_path / "out.csv"
-    assert clean("t.csv", None, out, drop_duplicates=True).removed == (2,)
-    assert clean("t.csv", None, out, drop_unreadable=True).removed == (3,)
+    assert clean("t.csv", None, out, drop_duplicates=True).removed == (2, 3)
+    assert clean("t.csv", None, out, drop_unreadable=True).removed == (4,)
     decisions = decisions_file(tmp_path, "b,dog,relabel,cat\n")
     clean("t.csv", decisions, out, drop_duplicates=True, drop_unreadable=True)
     assert out.read_text() == "id,label\na,cat\n"

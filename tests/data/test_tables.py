@@ -351,10 +351,10 @@ def test_no_guarded_text_is_a_formula_and_all_come_back(text: str) -> None:
 
 
 def test_a_row_may_be_short_and_have_line_breaks_between_quotation_marks(tmp_path):
-    (tmp_path / "t.csv").write_bytes(b'\r\na;b;c\r\n1;"x\r\n""y"";z"\r\n\r\n5" disk;2;3')
+    (tmp_path / "t.csv").write_bytes(b'\r\n"a\n";b;c\r\n1;"x\r\n""y"";z"\r\n\r\n5" disk;2;3')
     table = read_csv(tmp_path / "t.csv")
-    columns = {"a": ["1", '5" disk'], "b": ['x\r\n"y";z', "2"], "c": ["", "3"]}
+    columns = {"a\n": ["1", '5" disk'], "b": ['x\r\n"y";z', "2"], "c": ["", "3"]}
     assert {name: table.values(name) for name in table.names} == columns
     assert [table.place(row) for row in range(2)] == ["row 3", "row 5"]  # as a spreadsheet counts
     table.write(tmp_path / "o.csv", {"c": {0: "new"}}, [0])
-    assert (tmp_path / "o.csv").read_bytes() == b'\r\na;b;c\r\n1;"x\r\n""y"";z";new\r\n\r\n'
+    assert (tmp_path / "o.csv").read_bytes() == b'\r\n"a\n";b;c\r\n1;"x\r\n""y"";z";new\r\n\r\n'

@@ -318,8 +318,7 @@ def show_beside(source: Source, rows: Rows, taken: set[str | None]) -> Source:
     names = [name for name in rows if name not in {*taken, "id", *PICTURES}]
     numbers = [name for name in names if rows[name].are_numbers]
     shown = [n for n in names if rows[n].are_texts or (len(numbers) <= MOST_NUMBERS and n in numbers)]
-    meta = {name: rows[name].texts for name in shown}
-    return replace(source, meta=meta, pictures=open_pictures(source, rows))
+    return replace(source, meta={name: rows[name].texts for name in shown}, pictures=open_pictures(source, rows))
 
 
 def open_pictures(source: Source, rows: Rows, column: str | None = None) -> ImageFiles | None:

@@ -63,7 +63,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
     """A CSV or TSV, of the user or of an audit. Blank lines are passed over, short ones filled up."""
     columns = columns or Columns()
     text, write_text = read_text(path, columns.encoding)
-    first = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0])
+    first = re.split(r"[\r\n]", re.sub(r'"[^"]*"', "", text.lstrip("\r\n")[: 2**16]), maxsplit=1)[0]
     mark = max("\t;,", key=first.count) if first else ","
     (_, header, head), *every = split_rows(path, text, mark)
     numbers, rows, lines = ([row[k] for row in every] for k in range(3))
