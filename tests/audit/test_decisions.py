@@ -1,4 +1,5 @@
 import csv
+import gzip
 import io
 import json
 import os
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesmooth.audit.decisions import clean, read_decisions
+from bayesmooth.cli import main
 from bayesmooth.data import Columns, open_source
 from bayesmooth.data.tables import guard
 from bayesmooth.errors import InputError
@@ -242,12 +244,12 @@ def save_audit(folder: Path, source: str, **summary: object) -> Path:
 def test_copies_with_the_same_label_and_unreadable_pictures_leave_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "t.csv").write_text("id,label\na,cat\nb,dog\nc,cat\nd,dog\n")
+    (tmp_path / "t.csv").write_text("id,label\na,cat\nb,dog\nc,cat\nc,cat\nd,dog\n")  # two votes on c
     save_audit(tmp_path, "t")
     monkeypatch.chdir(tmp_path)  # where `audit` is found by itself
     out = tmp_path / "out.csv"
-    assert clean("t.csv", None, out, drop_duplicates=True).removed == (2,)
-    assert clean("t.csv", None, out, drop_unreadable=True).removed == (3,)
+    assert clean("t.csv", None, out, drop_duplicates=True).removed == (2, 3)
+    assert clean("t.csv", None, out, drop_unreadable=True).removed == (4,)
     decisions = decisions_file(tmp_path, "b,dog,relabel,cat\n")
     clean("t.csv", decisions, out, drop_duplicates=True, drop_unreadable=True)
     assert out.read_text() == "id,label\na,cat\n"
@@ -259,11 +261,13 @@ def test_copies_with_the_same_label_and_unreadable_pictures_leave_when_asked(
 
 
 def test_the_audit_knows_which_columns_were_audited(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("key,kind,label\na,cat,1\nb,dog,2\n")
+    text, out = "key,kind,label\na,cat,1\nb,dog,2\n", tmp_path / "out.csv.gz"
+    (tmp_path / "t.csv").write_text(text)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
     folder = save_audit(tmp_path, "t", columns={"label": "kind", "id": "key"})
     decisions = decisions_file(folder, "b,dog,relabel,cat\n")
-    clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv")
-    assert (tmp_path / "out.csv").read_text() == "key,kind,label\na,cat,1\nb,cat,2\n"
+    assert main(["clean", f"{tmp_path}/t.csv.gz", str(decisions), "--out", str(out)]) == 0
+    assert gzip.decompress(out.read_bytes()).decode() == text.replace("dog", "cat")
     decisions = decisions_file(folder, "b,2,relabel,1\n")
     clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="label")  # what is named counts
     assert (tmp_path / "out.csv").read_text() == "key,kind,label\na,cat,1\nb,dog,1\n"

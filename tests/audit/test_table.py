@@ -125,9 +125,17 @@ def test_report_and_csv_of_a_table_have_every_column_its_row_and_no_path(tmp_pat
     frame = pandas.DataFrame({"bill": rng.normal(5 * kind), "mass": rng.normal(size=40)})
     frame["label"] = np.array(["cat", "dog"])[kind]
     frame.loc[3, "label"] = ""  # row 5 of the spreadsheet: it has no label and is left out
-    frame.to_csv(tmp_path / "pets.csv", index=False)
-    made = audit(tmp_path / "pets.csv", quiet=True)
+    frame.to_csv(tmp_path / "pets.csv.gz", index=False)
+    made = audit(tmp_path / "pets.csv.gz", quiet=True)
     assert made.columns()["row"][:4] == ["2", "3", "4", "6"]
     page = made.save(tmp_path / "out").read_text()
     assert '"keys":["bill","mass"]' in page
+    assert "--out pets-cleaned.csv.gz" in page
     assert str(tmp_path) not in page
+
+
+def test_a_text_with_any_end_of_a_line_is_one_row_of_the_csv(tmp_path: Path) -> None:
+    rows = [{"id": str(i), "label": "ab"[i % 2], "x": float(i % 2), "text": "one\rtwo"} for i in range(20)]
+    audit(rows, features=["x"], quiet=True).save(tmp_path)
+    with (tmp_path / "audit.csv").open(newline="") as file:
+        assert [row["text"] for row in csv.DictReader(file)] == ["one\rtwo"] * 20

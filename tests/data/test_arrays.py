@@ -66,6 +66,8 @@ def test_predicted_probabilities_are_no_embeddings(tmp_path):
         ({"texts": [1, 2, 3, 4]}, "must be N strings"),
         ({"images": X}, "neither N × D nor pictures"),
         ({"ids": ["a"]}, "1 ids for 4 rows"),
+        ({"clean_labels": [0, 1, 0, 1, 1]}, "5 clean_labels for 4 rows"),
+        ({"labels": list("abab"), "clean_labels": ["a", "", "a", "b"]}, "clean_labels, row 1 .*: '' is not a class"),
         ({"pred_probs": X[:3]}, "pred_probs of shape"),
         ({"pred_probs": X[0]}, "must be 4 × D"),
         ({"probabilities": np.full((4, 2), np.inf)}, r"probabilities\[0, 0\] is inf"),
@@ -132,3 +134,11 @@ def test_any_damage_is_arrays_or_an_input_error(tmp_path_factory, result_or_inpu
     path.write_bytes(good[:at] + insert + good[at + cut :])
     labels = str(path) if suffix == ".npy" else None
     result_or_input_error("fuzz", open_source, path, labels=labels)
+
+
+@pytest.mark.parametrize(("labels", "message"), [([0, 1, 0], "3 labels for 4"), ([[0], [1], [0], [1]], "one per row")])
+def test_labels_beside_rows_are_one_per_row(tmp_path, labels, message):
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", labels)
+    with pytest.raises(InputError, match=message):
+        open_source(tmp_path / "x.npy", labels=tmp_path / "y.npy")

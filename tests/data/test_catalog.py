@@ -46,6 +46,8 @@ def test_a_split_that_is_not_there_says_how_to_give_one(write):
     for table in ("x,label\n" + "1,a\n3,b\n" * 3, "x,label,split\n" + "1,a,train\n3,b,train\n" * 3):
         with pytest.raises(InputError, match=r"has no 'test'; add a column `split` .*, or put \{split\} in the path"):
             load("source", "test", path=write(table))
+    with pytest.raises(InputError, match="has no 'train'; add a column `split`"):  # it would learn the test
+        load("source", "train", path=write("x,label,split\n" + "1,a,training\n3,b,test\n" * 3))
 
 
 def test_folders_are_classes_and_pictures_come_in_a_fixed_order(picture_dir):

@@ -48,6 +48,8 @@ def test_a_comma_is_a_decimal_point_where_it_cannot_mean_thousands(write, open_d
     assert open_data(write('x,label\n"1,5",a\n"3,25",b\n')).inputs.tolist() == [[1.5], [3.25]]
     with pytest.raises(InputError, match=r"column 'x': 1,234 may be 1\.234 or 1234"):
         open_data(write('x,label\n"1,234",a\n"5,678",b\n'))
+    few = open_data(write('x,label\n"1,234",a\n999,b\n850,b\n'))
+    assert (few.inputs.flatten().tolist(), few.problems[0].kind) == ([924.5, 999, 850], "not_a_number")
 
 
 def test_a_gap_among_probabilities_is_an_error_that_names_its_cell_and_their_columns_are_noted(write, open_data):
@@ -83,3 +85,8 @@ def test_a_cell_that_is_no_number_is_a_finding_and_the_rest_is_read(write, open_
     assert "(--features)" in found.text
     filled = "missing numbers count as the mean of their column: 2 in 'weight'"
     assert filled in map(str, source.notes)
+
+
+def test_a_column_of_numbers_with_many_gaps_is_learned_from_and_ids_are_not(write, open_data):
+    rows = "".join(f"{v},{v if i % 3 == 0 else ''},{'ab'[i % 2]}\n" for i, v in enumerate(NUMBERS))
+    assert open_data(write(f"ids,x,label\n{rows}")).reading.names == ("x",)

@@ -18,6 +18,7 @@ def test_hidden_folders_empty_ones_and_other_files_are_left_out(picture_dir):
     (picture_dir / "train" / "audit").mkdir()
     (picture_dir / "train" / "audit" / "audit.html").write_text("a report")
     (picture_dir / "train" / "cat" / "notes.txt").write_text("not a picture")
+    (picture_dir / "train" / "cat" / "0.png").rename(picture_dir / "train" / "cat" / "0.jfif")
     source = open_source(picture_dir)
     assert (len(source), source.class_names) == (6, ("cat", "dog"))
     assert not source.problems

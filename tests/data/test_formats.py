@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from bayesmooth.data import Columns, open_source
+from bayesmooth.data import Columns, Labels, open_source
 from bayesmooth.data.opening import make_ready
 from bayesmooth.errors import InputError
 
@@ -90,15 +90,17 @@ def test_what_is_written_differs_in_the_changed_labels_alone(
     assert "id" not in frame or again.ids == (*source.ids[:gone], *source.ids[gone + 1 :])
 
 
-def test_lines_of_json_that_do_not_change_stay_to_the_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["\n{}\r\n{}\r\n\r\n{}", "{}\n{}\n{}\n", "[{},{},\n {}]"])
+def test_objects_of_json_that_do_not_change_stay_to_the_byte(tmp_path: Path, form: str) -> None:
     first, last = '{"label": 0, "x":1.50}', '{"label":1, "more": [1, {"a": 2}]}'
-    (tmp_path / "t.jsonl").write_text(f'{first}\n{{"x": 2e0,"label":1}}\n\n{last}')
-    source = open_source(tmp_path / "t.jsonl")
-    source.write(str(tmp_path / "o.jsonl"), {source.ids[1]: "0"})
-    made = (tmp_path / "o.jsonl").read_text().splitlines()
-    assert made == [first, '{"x": 2.0, "label": 0}', last]
+    (tmp_path / "t.json").write_bytes(form.format(first, '{"x": 2e0,"label":1}', last).encode())
+    source, out, new = open_source(tmp_path / "t.json"), tmp_path / "o.json", '{"x": 2.0, "label": 0}'
+    source.write(str(out), {source.ids[1]: "0"})
+    assert out.read_bytes().decode() == form.format(first, new, last)
+    source.write(out, dict.fromkeys(source.ids[:2]))
+    assert out.read_bytes().decode() == form[: form.find("{")] + last + form[form.rfind("}") + 1 :]
     with pytest.raises(InputError, match="its labels are numbers; 'cat' is not one"):
-        source.write(tmp_path / "n.jsonl", {source.ids[1]: "cat"})
+        source.write(out, {source.ids[1]: "cat"})
 
 
 def test_a_sheet_of_excel_is_written_again_by_its_values_and_gets_no_formula(tmp_path: Path) -> None:
@@ -162,6 +164,7 @@ def test_rows_with_their_labels_are_one_data_set_however_they_are_held() -> None
         torch.testing.assert_close(source.inputs, X[:, :2].double())
         assert source.ids == tuple(map(str, range(COUNT)))
         assert source.labels.texts() == frame.label.astype(str).tolist()
+    assert len(open_source(frame.set_index("x", drop=False))) == COUNT  # the index is a column already
 
 
 def test_a_data_set_of_torch_and_its_loader_keep_the_order_of_the_data() -> None:
@@ -190,19 +193,23 @@ def test_a_data_set_of_torch_and_its_loader_keep_the_order_of_the_data() -> None
 
 def test_texts_pictures_and_mixed_frames_go_with_labels_beside_them(tmp_path: Path) -> None:
     polars, words = pytest.importorskip("polars"), [f"text {i}" for i in range(COUNT)]
-    for held in (words, np.array(words), np.array(words, object), pandas.Series(words), polars.Series(words)):
+    for held in (words, np.array(words), np.array([None, *words[1:]]), pandas.Series(words), polars.Series(words)):
         assert open_source(held, labels=Y.tolist()).texts[3] == "text 3"
     pixels = np.zeros((COUNT, 8, 9, 3), np.uint8)
     assert open_source(pixels, labels=Y).pictures.shape == (COUNT, 3, 8, 9)
     frame = pandas.DataFrame({"x": X[:, 0].numpy(), "colour": ["red", "blue"] * 10})
     for held in (frame, polars.from_pandas(frame)):
         mixed = make_ready(open_source(held, labels=Y), Columns())
-        assert mixed.reading.names == ("x", "colour=blue", "colour=red")
+        assert (mixed.reading.names, mixed.class_names) == (("x", "colour=blue", "colour=red"), ("0", "1"))
+        assert open_source(held, labels=torch.eye(2)[Y].long()).labels.texts()[:2] == ["0", "1"]  # one tag each
+        assert open_source(held, labels=Labels(Y, ("a", "b"), votes=((0, "ann", "a"),))).labels.kind == "votes"
     pil = pytest.importorskip("PIL.Image")
     pil.new("RGB", (9, 9)).save(tmp_path / "a.png")
     for held in (pil.new("RGB", (9, 9)), tmp_path / "a.png"):
         shown = open_source([held] * COUNT, labels=Y)
         assert shown.pictures[torch.tensor([0])].shape == (1, 3, 96, 96)
+    deep = [pil.fromarray(np.full((9, 9), 2**15, np.uint16))] * 2  # of 16 bits
+    assert open_source(deep, labels=[0, 1]).pictures[torch.tensor([1])].unique().tolist() == [128]
     with pytest.raises(InputError, match="has its own labels"):
         open_source("t.csv", labels=Y)
 
@@ -217,15 +224,3 @@ def test_of_several_splits_the_training_split_is_opened(tmp_path: Path) -> None:
     streamed = part("x").to_iterable_dataset()
     for what in (streamed, datasets.IterableDatasetDict({"train": streamed})):
         assert open_source(what).column("text") == ["x"] * 3
-
-
-@pytest.mark.parametrize(
-    ("text", "encoding"), [("label,text\nкошка,на окне\n", "cp1251"), ("label,text\ncafé,Müller\n", "cp1252")]
-)
-def test_an_encoding_other_than_unicode_is_to_be_named(tmp_path: Path, text: str, encoding: str) -> None:
-    path = tmp_path / "t.csv"
-    path.write_bytes(text.encode(encoding))
-    with pytest.raises(InputError, match=r"cannot be read as utf-8 .*; name its encoding .*\(--encoding\)"):
-        open_source(path)
-    source = open_source(path, Columns(encoding=encoding))
-    assert source.labels.texts() == [text.split("\n")[1].partition(",")[0]]

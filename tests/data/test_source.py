@@ -77,3 +77,8 @@ def test_a_column_far_from_zero_keeps_its_digits():
 def test_an_id_of_ones_own_is_never_found_by_a_part_of_it(tmp_path):
     (tmp_path / "t.csv").write_text("id,label\na-1,x\nb-2,y\n")
     assert open_source(tmp_path / "t.csv").find(["c-2", "b-2"]) == {"b-2": 1}
+
+
+def test_a_table_in_another_order_is_read_in_that_order(write, open_data):
+    source = open_source(write("id,x,label\na,1,u\nb,2,v\nc,3,u\n")).subset([2, 0, 1])
+    assert (open_data(source).inputs.flatten().tolist(), source.ids) == ([3, 1, 2], ("c", "a", "b"))

@@ -297,6 +297,8 @@ def test_a_csv_is_read_and_written_in_its_own_encoding(open_data: Any, tmp_path:
 
 def test_an_encoding_may_be_named(open_data: Any, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("label,x\nŻółw,1\nkot,2\n".encode("cp1250"))
+    with pytest.raises(InputError, match=r"cannot be read as utf-8 .*; name its encoding .*\(--encoding\)"):
+        open_data(tmp_path / "t.csv")
     examples = open_data(tmp_path / "t.csv", encoding="cp1250")
     assert examples.class_names == ("kot", "Żółw")
     decisions = decide(tmp_path, (examples.ids[1], "kot", "relabel", "Żółw"))
@@ -349,8 +351,10 @@ def test_no_guarded_text_is_a_formula_and_all_come_back(text: str) -> None:
 
 
 def test_a_row_may_be_short_and_have_line_breaks_between_quotation_marks(tmp_path):
-    (tmp_path / "t.csv").write_bytes(b'a;b;c\r\n1;"x\r\n""y"";z"\r\n\r\n5" disk;2;3')
+    (tmp_path / "t.csv").write_bytes(b'\r\n"a\n";b;c\r\n1;"x\r\n""y"";z"\r\n\r\n5" disk;2;3')
     table = read_csv(tmp_path / "t.csv")
-    columns = {"a": ["1", '5" disk'], "b": ['x\r\n"y";z', "2"], "c": ["", "3"]}
+    columns = {"a\n": ["1", '5" disk'], "b": ['x\r\n"y";z', "2"], "c": ["", "3"]}
     assert {name: table.values(name) for name in table.names} == columns
-    assert [table.place(row) for row in range(2)] == ["row 2", "row 4"]  # as a spreadsheet counts
+    assert [table.place(row) for row in range(2)] == ["row 3", "row 5"]  # as a spreadsheet counts
+    table.write(tmp_path / "o.csv", {"c": {0: "new"}}, [0])
+    assert (tmp_path / "o.csv").read_bytes() == b'\r\n"a\n";b;c\r\n1;"x\r\n""y"";z";new\r\n\r\n'

@@ -297,7 +297,7 @@ def read_predicted(predicted: Any, columns: Sequence[str] | None, opened: Source
         rows = np.array([*predicted], np.float64)
     except ValueError:
         raise InputError(f"predicted: {predicted[0]!r} …; must be numbers from 0 to 1") from None
-    if opened.table is not None and opened.rows is not None and len(rows) == opened.table.count:
+    if opened.table is not None and opened.rows is not None and len(opened) < len(rows) == opened.table.count:
         rows = rows[opened.rows.numpy()]
     values = check_probabilities(torch.from_numpy(rows), len(opened), len(names))
     place = {name: i for i, name in enumerate(opened.ids)}

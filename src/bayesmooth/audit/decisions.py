@@ -137,7 +137,7 @@ def clean(
     summary = {} if audited is None else read_json(audited)
     lists = {"tags": "tags", "class-names": "class_names"}
     read = {lists.get(k, k): v.split(",") if k in lists else v for k, v in summary.get("columns", {}).items()}
-    source = open_source(path, Columns(**read | columns))
+    source = open_source(path, Columns(**read | {k: v for k, v in columns.items() if v is not None}))
     corrected = apply_decisions(source, () if decisions is None else read_decisions(decisions))
     texts, gone = corrected.labels.texts(), {*corrected.removed}
     if drop_duplicates or drop_unreadable:
@@ -162,8 +162,9 @@ def find_audit(source: Path, decisions: str | Path | None, named: str | Path | N
     folders = [source.parent, Path("audit")]
     if decisions is not None:
         folders.insert(0, Path(decisions).parent)
+    names = source.name, Path(source.name.removesuffix(".gz")).stem
     for place in (folder / "audit.json" for folder in folders):
-        if place.is_file() and read_json(place).get("source") in (source.name, source.stem):
+        if place.is_file() and read_json(place).get("source") in names:
             return place
     return None
 

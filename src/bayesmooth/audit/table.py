@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -338,12 +339,12 @@ def format_sureness(probability: float) -> str:
 def write_csv(columns: Mapping[str, Sequence[Any]]) -> str:
     """Columns as CSV; a text that a spreadsheet would run as a formula gets an apostrophe in front, which `clean` takes
     off again."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    lines = list[str]()
+    writer = csv.writer(SimpleNamespace(write=lines.append))  # its own ends of lines: else it does not quote them all
     writer.writerow(columns)
     cells = [
         [f"{v:.6g}" if isinstance(v, float) else guard("" if v is None else str(v)) for v in column]
         for column in columns.values()
     ]
     writer.writerows(zip(*cells, strict=True))
-    return text.getvalue()
+    return "".join(line[:-2] + "\n" for line in lines)

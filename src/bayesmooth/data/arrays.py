@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from bayesmooth.data.labels import MISSING, SEPARATOR, Labels, Vocabulary, as_text, label_texts, name_classes
-from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles, as_bytes
+from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles, as_bytes, as_rgb
 from bayesmooth.data.source import Columns, Mapped
 from bayesmooth.data.tables import Array, Changes, Table
 from bayesmooth.errors import InputError
@@ -31,7 +31,7 @@ def read_arrays(rows: Any, labels: Any, columns: Columns, predicted: bool = Fals
     """Rows N × D, texts or pictures, and one label each: a class, a set of tags, or 0 and 1 for each of T tags."""
     table = Table("arrays", replace(columns, label=None, id=None), {}, 0, parts={})
     items: Any = _list_items(rows)
-    if items and isinstance(items[0], str):
+    if any(isinstance(item, str) for item in items):
         table.parts = {"meta": {"text": [as_text(text) for text in items]}}
     elif items and (isinstance(items[0], Path) or hasattr(items[0], "convert")):
         files = [str(item) if isinstance(item, Path) else as_png(item) for item in items]
@@ -46,7 +46,7 @@ def read_arrays(rows: Any, labels: Any, columns: Columns, predicted: bool = Fals
             table.parts = {"inputs": items}
     table.count = len(items)
     if isinstance(labels, Labels):
-        table.given = labels
+        table.given, table.cells = labels, {"labels": np.array(labels.texts(), object)}
     elif not _take_tags(table, labels):
         _take_classes(table, labels, rows, predicted)
     for cells in table.cells.values():
@@ -103,7 +103,7 @@ def _take_tags(table: Table, labels: Any) -> bool:
 def as_png(picture: Any) -> bytes:
     """A picture of Pillow as a file."""
     content = io.BytesIO()
-    picture.convert("RGB").save(content, "PNG")
+    as_rgb(picture).save(content, "PNG")
     return content.getvalue()
 
 
@@ -187,7 +187,7 @@ def as_array(values: Any, what: str) -> Array:
 def open_npz(path: Path, columns: Columns) -> Table:
     """A .npz: embeddings (or features, X), labels (or y), and, if there are any, clean_labels, class_names, ids, texts,
     images (paths, or pictures as bytes), and probabilities (or pred_probs) that a model predicted."""
-    arrays = dict(sorted(read_npz(path).items()))
+    arrays = {name: np.atleast_1d(array) for name, array in sorted(read_npz(path).items())}
     usual = next((name for name in (columns.label, *USUAL) if name in arrays), None)
     if usual is not None and usual in (columns.label, *LABELS) and arrays[usual].ndim != 1:
         raise InputError(f"{path}: {usual} of shape {arrays[usual].shape}: must be N labels")
@@ -246,7 +246,7 @@ def _change(table: Table, name: str, changed: Mapping[int, str]) -> Array:
     try:
         return np.array(table.change(name, changed), kind)
     except OverflowError:
-        odd = next(text for text in changed.values() if text not in table.texts(name))
+        odd = min({*changed.values()} - {*table.texts(name)})
         raise InputError(f"{table.where}: labels are {array.dtype}; {odd!r} is not one") from None
 
 
@@ -270,8 +270,8 @@ def open_npy(path: Path, columns: Columns, labels: Path | None, labelled: bool) 
     if rows is not None and (rows.ndim != 2 or rows.dtype.kind not in "fiu"):
         raise InputError(f"{path}: {rows.dtype} of shape {rows.shape}; must be N × D numbers")
     cells = {"labels": read_npy(labels or path)} if labelled else {}
-    if alone and cells["labels"].ndim != 1:
-        raise InputError(f"{path}: has no labels; name a .npy of them with labels (--labels)")
+    if labelled and cells["labels"].ndim != 1:
+        raise InputError(f"{labels or path}: has no labels, one per row; name a .npy of them with labels (--labels)")
     table = Table(str(path), columns, cells, len(cells["labels"] if rows is None else rows), path=path, parts={})
     table.write = lambda out, changes, kept: write_atomically(
         out, _npy(_change(table, "labels", changes["labels"])[kept])

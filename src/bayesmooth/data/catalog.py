@@ -124,11 +124,11 @@ def _open_split(split: str, root: Path, path: str, labels: str | None, columns: 
     opened = replace(opened, name=f"{opened.name}/{split}")
     if "{split}" in path:
         return opened
-    if opened.table is not None and "split" in opened.table.names:
-        rows = [str(value) == split for value in opened.column("split")]
-        if any(rows):
-            return opened.subset(rows)
-    if split != "train":
+    has_column = opened.table is not None and "split" in opened.table.names
+    parts = [*map(str, opened.column("split"))] if has_column else []
+    if split in parts:
+        return opened.subset([part == split for part in parts])
+    if split != "train" or "test" in parts:
         raise MissingError(
             f"{file}: has no {split!r}; add a column `split` that says so, or put {{split}} in the path; or set "
             "evaluate.test=false, and data.validation=0.1"

@@ -42,7 +42,7 @@ class Cells:
         """The values; words that stand for a missing one are none."""
         compute, values = require("pyarrow.compute", "data"), self.table.cells[self.name]
         values = as_arrow(values) if isinstance(values, np.ndarray) else values
-        values = values if len(self.at) == self.table.count else values.take(self.at)
+        values = values if np.array_equal(self.at, np.arange(self.table.count)) else values.take(self.at)
         if str(values.type) == "string":
             values = compute.if_else(compute.is_in(values, require("pyarrow", "data").array(MISSING)), None, values)
         return values
@@ -85,12 +85,13 @@ class Cells:
             words = as_arrow(self.texts)
         words = compute.utf8_trim_whitespace(words)
         if commas := words.filter(compute.match_substring_regex(words, COMMA)).to_pylist():
-            if 2 * len(commas) > len(words) and all(re.match(THOUSANDS, word) for word in commas):
+            unsure = all(re.match(THOUSANDS, word) for word in commas)
+            if unsure and 2 * len(commas) > len(words):
                 raise InputError(
                     f"{self.table.where}: column {self.name!r}: {commas[0]} may be {commas[0].replace(',', '.')} or "
                     f"{commas[0].replace(',', '')}; write it with a point, or without one"
                 )
-            words = compute.replace_substring(words, ",", ".")
+            words = words if unsure else compute.replace_substring(words, ",", ".")
         plain = compute.if_else(compute.match_substring_regex(words, NUMBER), words, None)
         return np.asarray(compute.utf8_ltrim(plain, "+").cast("float64").to_numpy())
 
@@ -239,7 +240,7 @@ def learn_reading(rows: Rows, names: Sequence[str], named: bool) -> tuple[Readin
     least, left, numbers, kinds = 0.0 if named else 0.5, dict[str, str](), dict[str, float](), dict[str, list[str]]()
     for name in names:
         cells = rows[name]
-        if cells.kind == "numbers" or np.isfinite(cells.numbers).mean() > least:
+        if cells.are_numbers or np.isfinite(cells.numbers).sum() > least * cells.present.sum():
             if not named and (why := cells.explain_identity()):
                 left[name] = why
                 continue
@@ -312,14 +313,12 @@ def take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | No
     return replace(source, meta=meta, reading=Reading(source.table.label_columns[0], text, image))
 
 
-def show_beside(source: Source, taken: set[str | None]) -> Source:
+def show_beside(source: Source, rows: Rows, taken: set[str | None]) -> Source:
     """With texts and numbers to show beside the labels; numbers only if they are few enough to read."""
-    rows = read_cells(source)
     names = [name for name in rows if name not in {*taken, "id", *PICTURES}]
     numbers = [name for name in names if rows[name].are_numbers]
     shown = [n for n in names if rows[n].are_texts or (len(numbers) <= MOST_NUMBERS and n in numbers)]
-    meta = {name: rows[name].texts for name in shown}
-    return replace(source, meta=meta, pictures=open_pictures(source, rows))
+    return replace(source, meta={name: rows[name].texts for name in shown}, pictures=open_pictures(source, rows))
 
 
 def open_pictures(source: Source, rows: Rows, column: str | None = None) -> ImageFiles | None:
@@ -331,5 +330,4 @@ def open_pictures(source: Source, rows: Rows, column: str | None = None) -> Imag
     cells = pictures.texts if pictures.kind == "words" else pictures.values.to_pylist()
     items = [v.get("bytes") or v.get("path") if isinstance(v, dict) else v for v in cells]
     named = [v if isinstance(v, bytes) else str(v) for v in items]
-    path = source.table.path
-    return ImageFiles(Path() if path is None else path.parent, named, SHOWN_SIZE)
+    return ImageFiles((source.table.path or Path()).parent, named, SHOWN_SIZE)

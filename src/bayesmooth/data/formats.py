@@ -63,7 +63,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
     """A CSV or TSV, of the user or of an audit. Blank lines are passed over, short ones filled up."""
     columns = columns or Columns()
     text, write_text = read_text(path, columns.encoding)
-    first = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", text, maxsplit=1)[0])
+    first = re.split(r"[\r\n]", re.sub(r'"[^"]*"', "", text.lstrip("\r\n")[: 2**16]), maxsplit=1)[0]
     mark = max("\t;,", key=first.count) if first else ","
     (_, header, head), *every = split_rows(path, text, mark)
     numbers, rows, lines = ([row[k] for row in every] for k in range(3))
@@ -79,6 +79,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
             if new := {names.index(name): changed[row] for name, changed in changes.items() if row in changed}:
                 body = line.rstrip("\r\n")
                 fields = re.findall(rf'(?:^|{mark})("(?:[^"]|"")*"|[^{mark}]*)', body)
+                fields += [""] * (max(new) + 1 - len(fields))  # of a short line
                 for at, text in new.items():
                     value = guard(text) if guarded else text
                     if fields[at][:1] == '"' or any(sign in value for sign in (mark, *'"\n\r')):
@@ -88,8 +89,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
             parts.append(line)
         write_text(out, "".join(parts))
 
-    cells = make_cells(str(path), pairs)
-    return Table(str(path), columns, cells, len(rows), write, path, numbers)
+    return Table(str(path), columns, make_cells(str(path), pairs), len(rows), write, path, numbers)
 
 
 def split_rows(path: Path, text: str, mark: str) -> list[tuple[Any, ...]]:
@@ -125,31 +125,32 @@ def split_rows(path: Path, text: str, mark: str) -> list[tuple[Any, ...]]:
 def read_json_table(path: Path, columns: Columns) -> Table:
     """A file of JSON: one object per line (.jsonl), or one list of objects (.json)."""
     text, write_text = read_text(path, columns.encoding)
-    is_list = text.lstrip()[:1] == "["
-    lines = [] if is_list else [line for line in text.split("\n") if line.strip()]
     with name_errors(path, "list of objects, or one object per line"):
-        rows = json.loads(text) if is_list else [*map(json.loads, lines)]
+        lines = (line for line in text.split("\n") if line.strip())
+        rows = json.loads(text) if text.lstrip()[:1] == "[" else [*map(json.loads, lines)]
         if len(rows) == 1 and isinstance(rows[0], dict) and all(isinstance(v, list | dict) for v in rows[0].values()):
             raise InputError("one object of columns; write one per row: pandas has orient='records'")
-    cells = make_records(str(path), rows)
 
     def write(out: Path, changes: Changes, kept: list[int]) -> None:
-        """Lines that do not change stay as they are; a list is written anew, indented if it was."""
+        """The text as it was, but for the objects that change, indented if they were, and those that are left out."""
         new_rows: dict[int, dict[str, Any]] = {}
         for name, changed in changes.items():
             values = table.change(name, changed, [row.get(name) for row in rows])
             for row in changed:
                 new_rows.setdefault(row, {**rows[row]})[name] = values[row]
-        ascii_only = text.isascii()
-        if is_list:
-            every = [new_rows.get(row, rows[row]) for row in kept]
-            indent = 2 if "\n" in text.strip() else None
-            write_text(out, json.dumps(every, ensure_ascii=ascii_only, indent=indent) + "\n")
-        else:
-            dumped = {row: json.dumps(value, ensure_ascii=ascii_only) for row, value in new_rows.items()}
-            write_text(out, "".join(dumped.get(row, lines[row]) + "\n" for row in kept))
+        indent, decode = re.match(r"\s*\[\s*\n([ \t]+)", text), json.JSONDecoder().raw_decode
+        end, parts = 0, list[tuple[str, str]]()
+        for _ in rows:  # the text before an object, and that of the object
+            before, start = end, text.index("{", end)
+            _, end = decode(text, start)
+            parts.append((text[before:start], text[start:end]))
+        for row, value in new_rows.items():
+            made = json.dumps([value], ensure_ascii=text.isascii(), indent=indent and indent[1])
+            parts[row] = (parts[row][0], made[1:-1].strip())
+        body = [(parts[row][0] if at else "") + parts[row][1] for at, row in enumerate(kept)]
+        write_text(out, parts[0][0] + "".join(body) + text[end:])
 
-    table = Table(str(path), columns, cells, len(rows), write, path)
+    table = Table(str(path), columns, make_records(str(path), rows), len(rows), write, path)
     return table
 
 
@@ -167,8 +168,8 @@ def read_frame(frame: Any, columns: Columns) -> Table:
     for convert in ("collect", "to_arrow"):
         frame = getattr(frame, convert)() if hasattr(frame, convert) else frame
     if hasattr(frame, "index"):
-        named = any(name is not None for name in frame.index.names)
-        frame = frame.reset_index(drop=not named)
+        named = any(name is not None and name not in frame.columns for name in frame.index.names)
+        frame = frame.reset_index(drop=not named, allow_duplicates=True)
         pairs = [(name, frame.iloc[:, at]) for at, name in enumerate(frame.columns)]
     else:
         pairs = list(zip(frame.column_names, frame.columns, strict=True))
@@ -201,8 +202,7 @@ def read_excel(path: Path, columns: Columns) -> Table:
         write_atomically(out, book.save)
 
     pairs = [(name, [row[at] for row in rows]) for at, name in enumerate(header) if name is not None]
-    numbers = [*every][1:]
-    table = Table(str(path), columns, make_cells(str(path), pairs), len(rows), write, path, numbers)
+    table = Table(str(path), columns, make_cells(str(path), pairs), len(rows), write, path, [*every][1:])
     return table
 
 
@@ -265,9 +265,9 @@ def change_arrow(table: Table, data: Any, changes: Changes, rows: Sequence[int])
         values = table.change(name, changed)
         try:
             array = arrow.concat_arrays([old, arrow.array(values, old.type)])
+            array = array if old.type == field.type else array.dictionary_encode().cast(field.type)
         except (ValueError, TypeError, OverflowError, arrow.ArrowException):
-            odd = next(text for text in changed.values() if text not in table.texts(name))
-            raise InputError(f"{table.where}: the labels in {name!r} are {old.type}; {odd!r} is not one") from None
-        array = array if old.type == field.type else array.dictionary_encode().cast(field.type)
+            odd = min({*changed.values()} - {*table.texts(name)})
+            raise InputError(f"{table.where}: the labels in {name!r} are {field.type}; {odd!r} is not one") from None
         data = data.set_column(at, field, array[len(old) :])
     return data if len(rows) == len(data) else data.take(arrow.array(rows, arrow.int64()))

@@ -369,7 +369,7 @@ def encode(
     (tensor([1, 0]), tensor([1, 0]))
     """
     number = class_numbers(set(labels), names, numbered)
-    if unknown := {*labels} - {*number}:
-        row, classes = min(map(labels.index, unknown)), ", ".join(names)[:200]
+    if not {*labels} <= {*number}:
+        row, classes = [label in number for label in labels].index(False), ", ".join(names)[:200]
         raise InputError(f"{where}, {place(row)}: {labels[row][:80]!r} is not one of the classes {classes}")
     return torch.tensor([number[label] for label in labels], dtype=torch.int64, device="cpu")

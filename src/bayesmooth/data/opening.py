@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -43,7 +44,7 @@ from bayesmooth.data.formats import (
 from bayesmooth.data.labels import Labels, as_text
 from bayesmooth.data.pictures import ImageFiles, read_folder
 from bayesmooth.data.source import Columns, Kind, Source
-from bayesmooth.data.tables import Table, as_arrow, read_labels
+from bayesmooth.data.tables import Table, read_labels
 from bayesmooth.errors import InputError
 
 RUN = "recipe.toml"  # a folder with this file is a run
@@ -77,8 +78,9 @@ def open_source(
     if is_frame(what) and not predicted:
         frame = read_frame(what, columns)
         if any(str(cells.type)[:3] not in NUMBERS for cells in frame.cells.values()):
-            cells = {**frame.cells, "label": as_arrow(list(labels))}
-            return read_table(replace(frame, cells=cells, columns=replace(columns, label="label")))
+            table = read_arrays(np.empty((frame.count, 1)), labels, columns)
+            named = replace(table.columns, id=columns.id, label=None if table.columns.tags else "labels")
+            return read_table(replace(table, cells={**frame.cells, **table.cells}, columns=named, parts=None))
     return read_table(read_arrays(what, labels, columns, predicted), True, predicted)
 
 
@@ -202,7 +204,7 @@ def make_ready(
     if len(source) < len(settled):
         source = settle(source, settled, learned=not predicted)
     if isinstance(pictures := source.pictures, ImageFiles):  # only shown: those that are learned from are there
-        gone = [isinstance(item, str) and not os.path.exists(pictures.root / item) for item in pictures.items]
+        gone = [isinstance(item, str) and not os.path.isfile(pictures.root / item) for item in pictures.items]
         if any(gone):
             text = f"{sum(gone)} of {len(gone)} pictures to show are missing"
             source = source.note(Kind.MISSING_PICTURE, text, gone)
@@ -212,13 +214,13 @@ def make_ready(
 def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> Source:
     """The source with the inputs to learn from: the named columns; else vectors, else numbers and categories, else
     pictures, else the longest texts."""
-    table = source.table
+    table, at = source.table, source.rows
     if table is None or table.parts is not None:
         return source
     rows, named = read_cells(source), [str(name) for name in columns.features or ()]
     for column in filter(None, (columns.text, columns.image, *named)):
         table.find(column)
-    taken = {*table.label_columns, table.clean_column, columns.id, columns.annotator, "split"}
+    taken = {*table.label_columns, table.clean_column, table.id_column, columns.annotator, "split"}
     taken |= {*(columns.predicted or ())}
     names = named or [name for name in rows if name not in {*taken, "id", *PICTURES}]
     if predicted:
@@ -226,7 +228,7 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
     elif columns.text is None and columns.image is None:
         source = take_features(source, rows, names, bool(named))
     if predicted or source.input_shape != (0,):
-        source = show_beside(source, taken)
+        source = show_beside(source, rows if source.rows is at else read_cells(source), taken)
     else:
         source = take_texts(source, rows, columns, taken)
     if table.numbers is not None and source.rows is not None:

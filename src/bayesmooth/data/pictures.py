@@ -26,11 +26,10 @@ from bayesmooth.errors import InputError, require
 from bayesmooth.files import copy_files, is_file_name, name_errors, walk
 
 MAX_PIXELS = 50_000_000  # a picture of more is taken for an attack on memory
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+SUFFIXES = {".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 THREADS = 4  # that decode pictures
 SHOWN_SIZE = 96  # pixels of the pictures that are only shown
-# The formats of SUFFIXES, as Pillow calls them.
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # of SUFFIXES, as Pillow calls them
 SURROGATES = re.compile("[\ud800-\udfff]")  # in a name that is not UTF-8
 # Pictures that Pillow does not open, or opens with other programs.
 OTHER_FORMATS = {".heic", ".heif", ".svg", ".avif", ".jxl", ".psd", ".cr2", ".nef", ".dng", ".eps"}

@@ -311,6 +311,7 @@ class Source:
         if table is None or self.rows is None or table.write is None:
             raise InputError(f"{self.name}: lies in no file, so it cannot be written again")
         by_row = {int(self.rows[where[name]]): text for name, text in changes.items()}
+        by_row |= {int(self.rows[i]): changes[name] for i, name in enumerate(self.ids) if name in changes}  # all votes
         wanted = {row: text for row, text in by_row.items() if text is not None}
         cells = {name: table.texts(name) for name in table.label_columns}
         kept = [row for row in range(table.count) if by_row.get(row, "") is not None]

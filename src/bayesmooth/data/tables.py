@@ -81,9 +81,11 @@ class Table:
         return self.path is not None and self.id_column is None
 
     def values(self, name: str) -> list[Any]:
-        """The values of a column; missing ones are None."""
+        """The values of a column, one per row; missing ones are None."""
         cells = self.cells[name]
         values: list[Any] = cells.tolist() if isinstance(cells, np.ndarray) else cells.to_pylist()
+        if len(values) != self.count:
+            raise InputError(f"{self.where}: {len(values)} {name} for {self.count} rows; give one each")
         return values
 
     def texts(self, name: str) -> list[str]:
@@ -134,10 +136,7 @@ class Table:
     def ids(self, labelled: bool = True) -> list[str]:
         """The name of every row."""
         if (column := self.id_column) is not None:
-            names = self.texts(column)
-            if len(names) != self.count:
-                raise InputError(f"{self.where}: {len(names)} ids for {self.count} rows; give one each")
-            return names
+            return self.texts(column)
         if self.path is None or not labelled:
             return [str(row) for row in range(self.count)]
         numbers = range(self.count) if self.numbers is None else self.numbers
@@ -201,8 +200,8 @@ def _read_classes(table: Table, values: Sequence[Any]) -> Read:
     columns = {label: values} | ({} if clean is None else {clean: table.values(clean)})
     texts = {name: label_texts([cells[row] for row in kept]) for name, cells in columns.items()}
     for name, cells in columns.items():
-        for row in kept:
-            if isinstance(cells[row], float) and not cells[row].is_integer():
+        for row, text in zip(kept, texts[name], strict=True):
+            if text in absent or (isinstance(cells[row], float) and not cells[row].is_integer()):
                 raise InputError(
                     f"{where}: {name}, {table.place(row)}: {cells[row]!r} is not a class (a word or a whole number); "
                     "mend it, or leave the row out"

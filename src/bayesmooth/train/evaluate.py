@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesmooth import metrics
+from bayesmooth.audit.table import write_csv
 from bayesmooth.calling import statistics_kept
 from bayesmooth.data import Corruption, Source, batches, corrupt, label_hash, load, split
 from bayesmooth.data.draws import read_ahead
@@ -21,7 +22,7 @@ from bayesmooth.data.features import Reading
 from bayesmooth.data.opening import open_like
 from bayesmooth.data.source import Kind
 from bayesmooth.data.tables import guard
-from bayesmooth.errors import InputError, require
+from bayesmooth.errors import InputError
 from bayesmooth.files import write_atomically
 from bayesmooth.fitting.predicted import find_contradicted
 from bayesmooth.posterior import Posterior
@@ -232,6 +233,4 @@ class Forecast:
 
     def save(self, path: str | Path) -> None:
         """Write them as CSV."""
-        table = require("pandas", extra="train").DataFrame(self.columns()).rename(columns=guard)
-        table = table.map(lambda value: guard(value) if isinstance(value, str) else value)
-        write_atomically(Path(path), table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+        write_atomically(Path(path), write_csv({guard(name): column for name, column in self.columns().items()}))

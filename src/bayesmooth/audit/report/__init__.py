@@ -196,7 +196,8 @@ def write_clean_command(audit: Audit) -> tuple[str, str, str]:
     if source is None or audit.consensus is not None or source.suffix == ".npy":
         return "audit.csv", "bayesmooth clean audit.csv", "--out labels.csv"
     name = source.resolve()
-    options = ["--out", f"{name.stem}-cleaned{name.suffix}"]
+    end = "".join(name.suffixes[-2:]) if name.suffix == ".gz" else name.suffix
+    options = ["--out", f"{name.name.removesuffix(end)}-cleaned{end}"]
     for option, value in audit.summary.get("columns", {}).items():
         options += [f"--{option}", value]
     return "your data", shlex.join(["bayesmooth", "clean", name.name]), shlex.join(options)
