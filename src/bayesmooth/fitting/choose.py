@@ -86,8 +86,7 @@ class Fit:
         chosen = {**describe_setting(self.setting), "labels": self.labels}
         for row in sorted(self.table, key=lambda row: (-row["trained"], -(row["accuracy"] or 0))):
             same = chosen == {name: row[name] for name in names if name in row}
-            blank = {"optimizer": "IVON"}  # of `fit`, where a setting names no other
-            values = [f"{row.get(name, blank.get(name, '–')):>9}" for name in names]
+            values = [f"{row.get(name, 'IVON' if name == 'optimizer' else '–'):>9}" for name in names]  # the default
             accuracy = "learned" if row["accuracy"] is None else f"{row['accuracy']:.1%}"
             lines.append("  ".join([*values, f"{row['trained']:7.0%}", accuracy + " ← chosen" * same]))
         return "\n".join(lines)
@@ -114,7 +113,7 @@ def fit(
     """Train at several settings, the worse ones dropped on the way, and return the best by held-out labels.
 
     Arguments:
-        make_model: makes the network; called once per setting under the same seed.
+        make_model: makes a new network at every call; called for every setting under the same seed.
         data: a DataLoader; a data set or list of dicts with "labels" or "label", or of tuples (x, y), one of Hugging
             Face after `.with_format("torch")`; or two tensors (inputs, labels). A DataLoader has its own `batch_size`.
         epochs: of a full run.
@@ -146,6 +145,8 @@ def fit(
     with ExitStack() as scope:
         scope.enter_context(progress.silence(quiet))
         scope.enter_context(torch.random.fork_rng())
+        if len(grid) > 1 and make_model() is make_model():
+            raise InputError("make_model gives one network for all settings; make a new one in it, or copy.deepcopy it")
         if folder is None:
             folder = scope.enter_context(tempfile.TemporaryDirectory())
         trials = [Trial(dict(setting), Path(folder) / f"{i}.pt") for i, setting in enumerate(grid)]
