@@ -72,6 +72,8 @@ def test_a_fit_that_was_stopped_goes_on_and_trains_nothing_twice(tmp_path, monke
     assert again.table == whole.table
     assert torch.equal(weights(run(folder=tmp_path)), weights(whole))
     assert len(calls) == 2 * count
+    with pytest.raises(InputError, match="holds a fit with other held-out labels"):  # they were corrected since
+        run((X, CLEAN), folder=tmp_path)
     with pytest.raises(InputError, match="holds a fit with other seed"):
         run(folder=tmp_path, seed=1)
 

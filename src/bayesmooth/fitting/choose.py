@@ -149,8 +149,9 @@ def fit(
             raise InputError("make_model gives one network for all settings; make a new one in it, or copy.deepcopy it")
         if folder is None:
             folder = scope.enter_context(tempfile.TemporaryDirectory())
+        else:
+            check_folder(Path(folder), plan, grid, teach)
         trials = [Trial(dict(setting), Path(folder) / f"{i}.pt") for i, setting in enumerate(grid)]
-        check_folder(Path(folder), plan, grid, teach)
         if not quiet:
             print(describe_cost(len(grid), epochs, steps))
         run = partial(advance_all, plan, jobs=jobs)
@@ -317,7 +318,7 @@ def describe_setting(setting: Setting) -> dict[str, Any]:
 
 
 def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool) -> None:
-    """A folder holds one fit: its settings are written there, and other settings are refused."""
+    """A folder holds one fit: its settings and labels are noted there, and others are refused."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = {
         "steps": plan.steps,
@@ -326,9 +327,10 @@ def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool)
         "grid": [describe_setting(setting) for setting in grid],
         "teach": teach,
         "stop": plan.stop,
+        "held-out labels": torch.unique(read_held_labels(plan), return_counts=True)[1].tolist(),  # in any order
     }
-    path = folder / "fit.json"
-    if path.exists() and (saved := json.loads(path.read_text())) != json.loads(json.dumps(facts)):
-        changed = ", ".join(name for name in facts if facts[name] != saved.get(name))
+    path, facts = folder / "fit.json", json.loads(json.dumps(facts))
+    saved = facts | (files.read_json(path) if path.exists() else {})  # an older one has no labels
+    if changed := ", ".join(name for name in facts if facts[name] != saved[name]):
         raise InputError(f"{folder}: holds a fit with other {changed}; give another folder")
     files.write_json(path, facts)
