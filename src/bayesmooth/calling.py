@@ -19,11 +19,7 @@ Inputs = Tensor | Mapping[str, Any]
 
 
 def take_inputs(batch: Any, model: nn.Module | None = None) -> Inputs:
-    """The part of a batch that goes into a model, all but labels; on the device of the model's weights, if it is given.
-
-    >>> take_inputs((torch.tensor([1.0]), torch.tensor([0])))
-    tensor([1.])
-    """
+    """The part of a batch that goes into a model, all but labels; if the model is given, on its device."""
     inputs = batch[0] if isinstance(batch, tuple | list) and batch else batch
     if isinstance(batch, Mapping):
         inputs = {key: value for key, value in batch.items() if key != "labels"}

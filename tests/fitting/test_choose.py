@@ -72,6 +72,8 @@ def test_a_fit_that_was_stopped_goes_on_and_trains_nothing_twice(tmp_path, monke
     assert again.table == whole.table
     assert torch.equal(weights(run(folder=tmp_path)), weights(whole))
     assert len(calls) == 2 * count
+    with pytest.raises(InputError, match="holds a fit with other held-out labels"):  # they were corrected since
+        run((X, CLEAN), folder=tmp_path)
     with pytest.raises(InputError, match="holds a fit with other seed"):
         run(folder=tmp_path, seed=1)
 
@@ -220,6 +222,17 @@ def test_loaders_are_split_as_they_are():
     with pytest.raises(InputError, match="a WeightedRandomSampler, which cannot be split"):
         run(weighted)
     run(weighted, epochs=1, validation=[(X[:50], Y[:50])])
+
+
+def test_no_part_of_a_loader_has_a_batch_of_one_which_batch_norm_cannot_do_with():
+    loader = DataLoader(TensorDataset(X[:101], Y[:101]), 16)  # its own last batch has 5 examples, that of 81 has 1
+    assert run(loader, epochs=1).table
+
+
+def test_settings_that_would_share_a_network_are_refused():
+    shared = net()
+    with pytest.raises(InputError, match="make_model gives one network for all settings; make a new one"):
+        fit(lambda: shared, (X, Y), 1, quiet=True)
 
 
 def test_nothing_learned_is_said():

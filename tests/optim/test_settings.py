@@ -74,6 +74,13 @@ def test_a_step_moves_a_tensor_by_the_same_share_however_large_gradients_and_wei
     assert shares == [pytest.approx(0.02, rel=0.03)] * 3
 
 
+def test_a_tensor_without_elements_disturbs_nobody():
+    model = net()
+    model.register_parameter("nothing", nn.Parameter(torch.empty(0, 3)))
+    model.register_forward_hook(lambda model, inputs, logits: logits + model.nothing.sum())
+    assert train(model, steps=2).diagnostics()["steps"] == 2
+
+
 @pytest.mark.parametrize("samples", [1, 2])
 def test_plain_torch_and_kernels_agree(samples):
     models = [net(), net()]
@@ -208,6 +215,8 @@ def test_auto_counts_what_the_loader_gives():
     assert optimizer.param_groups[0]["ess"] == 30
     assert optimizer.steps == 12
     assert rules.count_examples([(X[:7], Y[:7]), (X[:5], Y[:5])]) == 12
+    half = torch.utils.data.DistributedSampler(data, num_replicas=2, rank=0)  # all ranks together learn from all
+    assert rules.count_examples(torch.utils.data.DataLoader(data, 10, sampler=half)) == len(data)
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,7 @@ class Fit:
         chosen = {**describe_setting(self.setting), "labels": self.labels}
         for row in sorted(self.table, key=lambda row: (-row["trained"], -(row["accuracy"] or 0))):
             same = chosen == {name: row[name] for name in names if name in row}
-            blank = {"optimizer": "IVON"}  # of `fit`, where a setting names no other
-            values = [f"{row.get(name, blank.get(name, '–')):>9}" for name in names]
+            values = [f"{row.get(name, 'IVON' if name == 'optimizer' else '–'):>9}" for name in names]  # the default
             accuracy = "learned" if row["accuracy"] is None else f"{row['accuracy']:.1%}"
             lines.append("  ".join([*values, f"{row['trained']:7.0%}", accuracy + " ← chosen" * same]))
         return "\n".join(lines)
@@ -114,7 +113,7 @@ def fit(
     """Train at several settings, the worse ones dropped on the way, and return the best by held-out labels.
 
     Arguments:
-        make_model: makes the network; called once per setting under the same seed.
+        make_model: makes a new network at every call; called for every setting under the same seed.
         data: a DataLoader; a data set or list of dicts with "labels" or "label", or of tuples (x, y), one of Hugging
             Face after `.with_format("torch")`; or two tensors (inputs, labels). A DataLoader has its own `batch_size`.
         epochs: of a full run.
@@ -146,10 +145,13 @@ def fit(
     with ExitStack() as scope:
         scope.enter_context(progress.silence(quiet))
         scope.enter_context(torch.random.fork_rng())
+        if len(grid) > 1 and make_model() is make_model():
+            raise InputError("make_model gives one network for all settings; make a new one in it, or copy.deepcopy it")
         if folder is None:
             folder = scope.enter_context(tempfile.TemporaryDirectory())
+        else:
+            check_folder(Path(folder), plan, grid, teach)
         trials = [Trial(dict(setting), Path(folder) / f"{i}.pt") for i, setting in enumerate(grid)]
-        check_folder(Path(folder), plan, grid, teach)
         if not quiet:
             print(describe_cost(len(grid), epochs, steps))
         run = partial(advance_all, plan, jobs=jobs)
@@ -316,7 +318,7 @@ def describe_setting(setting: Setting) -> dict[str, Any]:
 
 
 def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool) -> None:
-    """A folder holds one fit: its settings are written there, and other settings are refused."""
+    """A folder holds one fit: its settings and labels are noted there, and others are refused."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = {
         "steps": plan.steps,
@@ -325,9 +327,10 @@ def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool)
         "grid": [describe_setting(setting) for setting in grid],
         "teach": teach,
         "stop": plan.stop,
+        "held-out labels": torch.unique(read_held_labels(plan), return_counts=True)[1].tolist(),  # in any order
     }
-    path = folder / "fit.json"
-    if path.exists() and (saved := json.loads(path.read_text())) != json.loads(json.dumps(facts)):
-        changed = ", ".join(name for name in facts if facts[name] != saved.get(name))
+    path, facts = folder / "fit.json", json.loads(json.dumps(facts))
+    saved = facts | (files.read_json(path) if path.exists() else {})  # an older one has no labels
+    if changed := ", ".join(name for name in facts if facts[name] != saved[name]):
         raise InputError(f"{folder}: holds a fit with other {changed}; give another folder")
     files.write_json(path, facts)

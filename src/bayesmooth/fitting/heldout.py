@@ -37,11 +37,10 @@ def split_data(
         inputs, labels = loader.dataset
         kept = Batches(inputs[rest], labels[rest], batch_size)
         return kept, Batches(inputs[held], labels[held], AT_ONCE)
-    same = {name: getattr(loader, name) for name in SAME}
-    train = DataLoader(Subset(loader.dataset, rest), shuffle=True, drop_last=loader.drop_last, **same)
+    train = make_loader(loader, Subset(loader.dataset, rest))
     if not len(train):
         raise InputError(f"{len(rest)} examples are left for training: less than one batch")
-    return train, DataLoader(Subset(loader.dataset, held), **same)
+    return train, make_loader(loader, Subset(loader.dataset, held), train=False)
 
 
 def hold_back(index: list[int], held_back: float | Sequence[int], seed: int) -> tuple[list[int], list[int]]:
@@ -61,9 +60,13 @@ def join(loader: Any, held: Any) -> Any:
     if isinstance(loader, Batches):
         inputs, labels = (torch.cat(parts) for parts in zip(loader.dataset, held.dataset, strict=True))
         return Batches(inputs, labels, loader.batch_size)
-    rows = Subset(loader.dataset.dataset, [*loader.dataset.indices, *held.dataset.indices])
-    same = {name: getattr(loader, name) for name in SAME}
-    return DataLoader(rows, shuffle=True, drop_last=loader.drop_last, **same)
+    return make_loader(loader, Subset(loader.dataset.dataset, [*loader.dataset.indices, *held.dataset.indices]))
+
+
+def make_loader(loader: Any, rows: Any, train: bool = True) -> Any:
+    """A loader like another one, of other rows; to `train`, in a random order, and without a last batch of one."""
+    drop = train and (loader.drop_last or len(rows) % loader.batch_size == 1)  # BatchNorm cannot do with one
+    return DataLoader(rows, shuffle=train, drop_last=drop, **{name: getattr(loader, name) for name in SAME})
 
 
 class Batches:
@@ -167,7 +170,7 @@ def read_in_order(loader: Any) -> Any:
     plain = isinstance(loader, DataLoader) and loader.batch_size is not None
     if not plain or isinstance(loader.dataset, IterableDataset) or not keeps_order(loader):
         return None
-    return DataLoader(loader.dataset, **{name: getattr(loader, name) for name in SAME})
+    return make_loader(loader, loader.dataset, train=False)
 
 
 def keeps_order(loader: Any) -> bool:

@@ -20,7 +20,7 @@ base = require("lightning.pytorch", "lightning")
 class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
     """Micro-batches of one step at the same sample, and evaluations at the mean and averaged over the posterior.
 
-    Clipping and mixed precision are Lightning's own; precision="16-mixed" needs this callback.
+    Clipping and mixed precision are Lightning's own; "16-mixed", and clipping in "bf16-mixed", need this callback.
 
     After each validation and test it logs `val_accuracy_mean`, `val_accuracy_averaged`, `val_nll_mean` and
     `val_nll_averaged` (`test_…`). Batches are (inputs, labels), and the module's `forward` gives logits.
@@ -34,21 +34,19 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
         self._context, self._warned = ExitStack(), False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Refuse several samples of a batch that comes once; let a GradScaler unscale before clipping."""
+        """Refuse several samples of a batch that comes once; let mixed precision clip gradients."""
         samples, batches = _ivon(trainer).param_groups[0]["mc_samples"], trainer.accumulate_grad_batches
         if samples > 1 and batches > 1:
             raise InputError(
                 f"mc_samples={samples} with accumulate_grad_batches={batches}: a micro-batch is seen once only; "
                 "set one of them to 1"
             )
-        if getattr(trainer.precision_plugin, "scaler", None) is None:
-            return
-        if samples > 1:
+        if samples > 1 and getattr(trainer.precision_plugin, "scaler", None) is not None:
             raise InputError(
                 f"mc_samples={samples} with a GradScaler: must be 1, as Lightning then calls the model once per "
                 "batch; use accumulate_grad_batches, or precision='bf16-mixed'"
             )
-        _ivon(trainer)._step_supports_amp_scaling = False  # Lightning clips only after unscale_
+        _ivon(trainer)._step_supports_amp_scaling = False  # it clips after unscale_; else it refuses, in bfloat16, too
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """The weights become the sample of this step, which all of its micro-batches share."""

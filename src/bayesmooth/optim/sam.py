@@ -80,8 +80,9 @@ class SAM(CheckedOptimizer):
                 for rho, params, grads in active:  # ŵ = w + ρ g/(‖g‖₂ + ε)
                     if norm.device.type == "cpu":
                         torch._foreach_add_(params, grads, alpha=rho / (float(norm) + EPS))
-                    else:  # reading the norm would make an accelerator wait
-                        torch._foreach_add_(params, torch._foreach_mul(grads, (rho / (norm + EPS)).to(grads[0])))
+                    else:  # reading the norm would make an accelerator wait; 16 bits may not hold the factor
+                        factor = rho / (norm + EPS)
+                        torch._foreach_add_(params, [g.to(factor.dtype) * factor.to(g.device) for g in grads])
                 self.zero_grad()
                 with torch.enable_grad():
                     closure()

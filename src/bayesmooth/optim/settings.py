@@ -56,7 +56,7 @@ def count_examples(batches: Any) -> int:
         )
     for counted in (getattr(batches, "sampler", None), getattr(batches, "dataset", None)):  # a sampler may take a part
         if counted is not None and hasattr(counted, "__len__"):
-            return len(counted)
+            return len(counted) * getattr(counted, "num_replicas", 1)  # a DistributedSampler counts those of its rank
     return sum(len(take_labels(batch)) for batch in batches)
 
 
@@ -110,7 +110,7 @@ def find_rates(weights: list[Weight], samples: int, scale: float) -> dict[Weight
         square, mass = w.state.get("square", 0.0), w.state.get("mass", 0.0)
         w.state["square"] = NORM_BETA * square + (1 - NORM_BETA) * (scale * norm) ** 2
         w.state["mass"] = NORM_BETA * mass + 1 - NORM_BETA
-        rms = math.sqrt(w.state["square"] / w.state["mass"] / w.param.numel())
+        rms = math.sqrt(w.state["square"] / w.state["mass"] / max(w.param.numel(), 1))
         rates[w] = w.state["size"] * w.state["level"] / rms if rms > 0 else 0.0
     return rates
 

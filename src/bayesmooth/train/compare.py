@@ -95,7 +95,7 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
     records = {str(run.path): run.metrics() for run in runs}
     panels = [key for key in PANELS if any(key in r for rs in records.values() for r in rs)]
     if not panels:
-        raise InputError("none of the runs has finished an epoch yet: nothing to draw")
+        raise InputError("the runs have no figures by epoch of a test set or of known wrong labels: nothing to draw")
     figure = matplotlib.Figure(figsize=(4.2 * len(panels), 3.6), layout="constrained")
     for axis, key in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         for (name, history), colour in zip(records.items(), cycle(OKABE_ITO.values())):

@@ -173,9 +173,8 @@ def choose_best(outcomes: Sequence[Outcome]) -> Outcome | None:
 
     Whole runs are compared: short ones would mislead about the noise, as they have not memorised anything yet.
     """
-    finished = [(outcome.run.report(), outcome) for outcome in outcomes if outcome.status == "finished"]
-    scores = [(report["validation.accuracy"], -report["validation.nll"]) for report, _ in finished]
-    return finished[scores.index(max(scores))][1] if finished else None
+    reports = {outcome: outcome.run.report() for outcome in outcomes if outcome.status == "finished"}
+    return max(reports, key=lambda o: (reports[o]["validation.accuracy"], -reports[o]["validation.nll"]), default=None)
 
 
 # ---- executors: processes of this machine, or tasks of a Ray cluster, as `concurrent.futures` has them ----
