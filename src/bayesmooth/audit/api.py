@@ -161,12 +161,11 @@ def choose_encoder(
     return source.note(Kind.ENCODER, text), encoders[scores.index(max(scores))]
 
 
-def audit_votes(data: Any, votes: Any, *, quiet: bool = False, **columns: Any) -> Audit:
+def audit_votes(data: Any, votes: Any, **options: Any) -> Audit:
     """Find the wrong labels among those of several people. `votes` is an array N × A beside rows of numbers, with gaps
     (−1, NaN, None). The majority's label is audited, the consensus is suggested, and `Audit.consensus` has the quality
-    of every annotator. A table with one row per vote goes to `audit`, `annotator=`."""
-    labels = read_vote_array(votes, read_columns(columns).class_names)
-    return audit(data, labels, quiet=quiet, **columns)
+    of every annotator. A table with one row per vote goes to `audit`, `annotator=`. `options` are those of `audit`."""
+    return audit(data, read_vote_array(votes, options.get("class_names")), **options)
 
 
 def audit_probabilities(
