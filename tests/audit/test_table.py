@@ -131,3 +131,5 @@ def test_report_and_csv_of_a_table_have_every_column_its_row_and_no_path(tmp_pat
     page = made.save(tmp_path / "out").read_text()
     assert '"keys":["bill","mass"]' in page
     assert str(tmp_path) not in page
+    frame.to_csv(tmp_path / "pets.csv.gz", index=False)
+    assert "--out pets-cleaned.csv.gz" in audit(tmp_path / "pets.csv.gz", quiet=True).save(tmp_path).read_text()
