@@ -308,22 +308,13 @@ def make_data() -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
     return torch.from_numpy(rows), given, true
 
 
-def decide(path: Path, made: Audit, true: np.ndarray, count: int) -> None:
-    """A reviewer who knows: the first `count` of the ranking."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["id", "given", "decision", "new_label"])
-        for i in made.order[:count]:
-            wrong = made.given[i] != true[i]
-            decision = ("relabel", PETS[true[i]]) if wrong else ("keep", "")
-            writer.writerow([made.ids[i], PETS[made.given[i]], *decision])
-
-
 def test_decided_labels_are_trusted_and_not_asked_again(tmp_path: Path) -> None:
     rows, given, true = make_data()
     first = audit(rows, given, class_names=PETS, quiet=True)
-    decide(tmp_path / "decisions.csv", first, true, 40)
     decided = first.order[:40]
+    how = ["keep," if given[i] == true[i] else f"relabel,{PETS[true[i]]}" for i in decided]
+    lines = [f"{i},{PETS[given[i]]},{decision}\n" for i, decision in zip(decided, how, strict=True)]
+    (tmp_path / "decisions.csv").write_text("id,given,decision,new_label\n" + "".join(lines))
     further = audit(rows, given, class_names=PETS, decisions=tmp_path / "decisions.csv", quiet=True)
     assert (further.given[decided] == true[decided]).all()
     assert not further.contradicted[decided].any()

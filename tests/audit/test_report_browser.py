@@ -503,8 +503,8 @@ def test_annotators_have_a_page_and_votes_are_on_every_card(reader: Reader) -> N
 
 @pytest.fixture
 def sampled(noisy_clouds: Callable[..., Source]) -> Audit:
-    """An audit of 300 examples whose queue of 30 somebody asked for."""
-    return audit(noisy_clouds(0.2, 300), budget=30, quiet=True)
+    """An audit of 300 examples whose queue of 60 somebody asked for."""
+    return audit(noisy_clouds(0.2, 300), budget=60, quiet=True)
 
 
 def judged(made: Audit, some: np.ndarray) -> dict[int, bool]:
@@ -532,7 +532,7 @@ def test_the_sample_tells_the_share_of_wrong_labels_that_python_tells(
     assert not reader.find("#rate").is_displayed()  # the interval is meant for one look, at the end
     reader.show("contradicted")
     reader.show("queue")
-    assert reader.text(".where b") == "30"  # the first that is undecided
+    assert reader.text(".where b") == "60"  # the first that is undecided
     reader.press("s")
     assert reader.seen("#rate b") == 1
     told = [float(x) for x in reader.find("#rate b").get_attribute("data-rate").split()]
@@ -550,6 +550,10 @@ def test_the_sample_tells_the_share_of_wrong_labels_that_python_tells(
     assert {row.id: float(row.drawn) for row in saved} == {str(i): review.drawn[i] for i in queue}
     again = audit(sampled.examples, decisions=next(reader.folder.glob("decisions*.csv")), quiet=True)
     assert again.summary["error_rate"]["estimate"] == pytest.approx(told[0], abs=1e-6)
+    by_class, reader.make = reader.texts("#rate td"), lambda **_: again
+    reader.open("sample-again")  # its labels are corrected, and the rates are of those before
+    assert reader.texts("#rate td") == by_class
+    assert len(by_class) == len(again.summary["error_rates"]) > 1
 
 
 def test_a_second_report_has_the_decisions_of_the_first_and_those_on_a_list_tell_no_share(
@@ -561,7 +565,7 @@ def test_a_second_report_has_the_decisions_of_the_first_and_those_on_a_list_tell
     reader.press(*"rkrkrkrkrkrkrks")
     first = set(read_decisions(saved := reader.download()))
     assert {row.drawn for row in first} == {""}  # the reader chose them: they are no sample
-    again = audit(sampled.examples, decisions=saved, budget=30, quiet=True)
+    again = audit(sampled.examples, decisions=saved, budget=60, quiet=True)
     assert "error_rate" not in again.summary
     reader.make = lambda **_: again
     reader.open("round-two")

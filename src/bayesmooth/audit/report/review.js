@@ -202,7 +202,7 @@ function drawRate() {
   const taught = teach(wrong);
   const words = (told) => (told ? `${percent(told.estimate)} (${percent(told.low)} to ${percent(told.high)})` : 'too few drawn');
   const whole = estimateRate(wrong, taught);
-  const parts = label.several || classes.length > MOST_OPTIONS ? [] : classes.map((name, k) => [name, estimateRate(wrong, taught, (i) => given[i] === k)]);
+  const parts = label.several || classes.length > MOST_OPTIONS ? [] : classes.map((name, k) => [name, estimateRate(wrong, taught, (i) => traits.given[i] === k)]);
   const told = parts.filter(([, one]) => one).map(([name, one]) => [name, words(one)]);
   byId('rate').replaceChildren(el('b', { 'data-rate': whole && [whole.estimate, whole.low, whole.high].join(' '), text: whole ? `${words(whole)} of all labels are wrong.` : 'The sample is too small to tell how many labels are wrong.' }),
     whole ? ` 95 % interval, from ${plural(whole.draws, 'reviewed label')}.` : '',
