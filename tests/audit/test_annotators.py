@@ -205,6 +205,19 @@ def test_decisions_are_held_against_the_audited_label_also_where_votes_tie(tmp_p
     assert not audit(x, labels, decisions=tmp_path / "decisions.csv", quiet=True).contradicted.any()
 
 
+def test_the_share_of_wrong_labels_is_told_by_predictions_that_know_no_decisions(tmp_path: Path) -> None:
+    x, votes, clean = crowd(300, each=2)
+    made = audit_votes(x, votes, budget=60, quiet=True)
+    wrong = {int(i): bool(made.given[i] != clean[i]) for i in made.review.queue}
+    rows = [
+        f"{i},{made.given[i]},{f'relabel,{clean[i]}' if is_wrong else 'keep,'},{made.review.drawn[i]}\n"
+        for i, is_wrong in wrong.items()
+    ]
+    (tmp_path / "decisions.csv").write_text("id,given,decision,new_label,drawn\n" + "".join(rows))
+    again = audit_votes(x, votes, decisions=tmp_path / "decisions.csv", quiet=True)
+    assert again.summary["error_rate"] == pytest.approx(made.review.decide(wrong).rate()._asdict())
+
+
 def test_what_is_no_table_of_votes_is_refused() -> None:
     x, votes, _ = crowd(30)
     with pytest.raises(InputError, match="must be examples × annotators"):

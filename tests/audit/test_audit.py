@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 from bayesmooth.audit import Audit, audit, audit_network, audit_probabilities
-from bayesmooth.audit.decisions import clean
 from bayesmooth.audit.predictions import Predictions
 from bayesmooth.audit.table import HARD, MISLABELLED
 from bayesmooth.cli import main, make_parser
@@ -309,22 +308,13 @@ def make_data() -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
     return torch.from_numpy(rows), given, true
 
 
-def decide(path: Path, made: Audit, true: np.ndarray, count: int) -> None:
-    """A reviewer who knows: the first `count` of the ranking."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["id", "given", "decision", "new_label"])
-        for i in made.order[:count]:
-            wrong = made.given[i] != true[i]
-            decision = ("relabel", PETS[true[i]]) if wrong else ("keep", "")
-            writer.writerow([made.ids[i], PETS[made.given[i]], *decision])
-
-
 def test_decided_labels_are_trusted_and_not_asked_again(tmp_path: Path) -> None:
     rows, given, true = make_data()
     first = audit(rows, given, class_names=PETS, quiet=True)
-    decide(tmp_path / "decisions.csv", first, true, 40)
     decided = first.order[:40]
+    how = ["keep," if given[i] == true[i] else f"relabel,{PETS[true[i]]}" for i in decided]
+    lines = [f"{i},{PETS[given[i]]},{decision}\n" for i, decision in zip(decided, how, strict=True)]
+    (tmp_path / "decisions.csv").write_text("id,given,decision,new_label\n" + "".join(lines))
     further = audit(rows, given, class_names=PETS, decisions=tmp_path / "decisions.csv", quiet=True)
     assert (further.given[decided] == true[decided]).all()
     assert not further.contradicted[decided].any()
@@ -334,26 +324,6 @@ def test_decided_labels_are_trusted_and_not_asked_again(tmp_path: Path) -> None:
     assert further.review is not None
     np.testing.assert_array_equal(further.order[:260], rest[np.argsort(-further.review.chance[rest])])
     assert "40 labels are decided" in further.summary["notes"][-1]
-
-
-def test_decisions_of_a_second_round_apply_to_the_data_as_it_was(tmp_path: Path) -> None:
-    pytest.importorskip("pandas", reason="needs pandas, the extra data")
-    rows, given, true = make_data()
-    with (tmp_path / "data.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(
-            [["x", "y", "label"], *[[*row, PETS[k]] for row, k in zip(rows.tolist(), given, strict=True)]]
-        )
-    names = {"class_names": PETS, "quiet": True}
-    decide(tmp_path / "one.csv", audit(tmp_path / "data.csv", **names), true, 30)
-    second = audit(tmp_path / "data.csv", decisions=tmp_path / "one.csv", **names)
-    decide(tmp_path / "two.csv", second, true, 30)
-    clean(tmp_path / "data.csv", tmp_path / "two.csv", tmp_path / "corrected.csv")
-    with (tmp_path / "corrected.csv").open(newline="") as file:
-        made = np.array([PETS.index(row["label"]) for row in csv.DictReader(file)])
-    asked = second.order[:30]
-    np.testing.assert_array_equal(made[asked], true[asked])
-    rest = np.setdiff1d(np.arange(300), asked)
-    np.testing.assert_array_equal(made[rest], given[rest])
 
 
 def test_what_was_skipped_is_asked_again_and_a_stranger_is_refused(tmp_path: Path) -> None:

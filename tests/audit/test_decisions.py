@@ -250,6 +250,8 @@ def test_copies_with_the_same_label_and_unreadable_pictures_leave_when_asked(
     out = tmp_path / "out.csv"
     assert clean("t.csv", None, out, drop_duplicates=True).removed == (2, 3)
     assert clean("t.csv", None, out, drop_unreadable=True).removed == (4,)
+    removed = clean("t.csv", decisions_file(tmp_path, "a,cat,remove,\n"), out, drop_duplicates=True).removed
+    assert removed == (0,)  # the other cat is then the only one
     decisions = decisions_file(tmp_path, "b,dog,relabel,cat\n")
     clean("t.csv", decisions, out, drop_duplicates=True, drop_unreadable=True)
     assert out.read_text() == "id,label\na,cat\n"
@@ -268,6 +270,8 @@ def test_the_audit_knows_which_columns_were_audited(tmp_path: Path) -> None:
     decisions = decisions_file(folder, "b,dog,relabel,cat\n")
     assert main(["clean", f"{tmp_path}/t.csv.gz", str(decisions), "--out", str(out)]) == 0
     assert gzip.decompress(out.read_bytes()).decode() == text.replace("dog", "cat")
+    (folder / "audit.csv").write_text("id,given,duplicate_of\na,cat,a\nb,cat,a\n")  # its columns have usual names
+    assert clean(folder / "audit.csv", None, tmp_path / "out.csv", drop_duplicates=True).removed == (1,)
     decisions = decisions_file(folder, "b,2,relabel,1\n")
     clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="label")  # what is named counts
     assert (tmp_path / "out.csv").read_text() == "key,kind,label\na,cat,1\nb,dog,1\n"

@@ -140,6 +140,7 @@ def test_the_round_from_audit_to_decisions_to_clean_to_audit(
     assert (after[list(NAMES)].to_numpy() == true).all()
     again = audit(path, tags=list(NAMES), decisions=decisions, quiet=True)
     assert not again.contradicted[[7, 20]].any()
+    assert [tag["examples"] for tag in again.describe_labels()["tags"]] == true.sum(0).tolist()
     clean(out / "audit.csv", decisions, tmp_path / "table.csv", separator=";", class_names=NAMES)
     assert len(pd.read_csv(tmp_path / "table.csv")) == 240
 

@@ -19,6 +19,7 @@ from bayesmooth.cli import main
 from bayesmooth.data import Source
 from bayesmooth.data.labels import split_tags
 from bayesmooth.data.source import Kind, Note
+from bayesmooth.progress import format_percent
 from tests.audit.browser import Reader, import_selenium
 from tests.audit.conftest import make_tags
 
@@ -502,8 +503,8 @@ def test_annotators_have_a_page_and_votes_are_on_every_card(reader: Reader) -> N
 
 @pytest.fixture
 def sampled(noisy_clouds: Callable[..., Source]) -> Audit:
-    """An audit of 300 examples whose queue of 30 somebody asked for."""
-    return audit(noisy_clouds(0.2, 300), budget=30, quiet=True)
+    """An audit of 300 examples whose queue of 60 somebody asked for."""
+    return audit(noisy_clouds(0.2, 300), budget=60, quiet=True)
 
 
 def judged(made: Audit, some: np.ndarray) -> dict[int, bool]:
@@ -520,19 +521,26 @@ def test_the_sample_tells_the_share_of_wrong_labels_that_python_tells(
     assert reader.listed() == queue.tolist()
     assert "→" not in "".join(reader.texts("#list .item"))  # nothing tells suspicious from drawn
     assert not reader.find("#rate").is_displayed()
-    known = judged(sampled, queue)
+    known = judged(sampled, queue[:-1])
     names = sampled.class_names
     lines = [
         f"{i},{names[sampled.given[i]]},{'relabel' if wrong else 'keep'},{names[sampled.clean[i]] if wrong else ''}"
         for i, wrong in known.items()
     ]
     head = "id,given,decision,new_label\n"
-    reader.load(head + "\n".join(lines[:-1]))
+    reader.load(head + "\n".join(lines))
     assert not reader.find("#rate").is_displayed()  # the interval is meant for one look, at the end
-    reader.load(head + lines[-1])
+    reader.show("contradicted")
+    reader.show("queue")
+    assert reader.text(".where b") == "60"  # the first that is undecided
+    reader.press("s")
     assert reader.seen("#rate b") == 1
     told = [float(x) for x in reader.find("#rate b").get_attribute("data-rate").split()]
-    assert told == pytest.approx(review.decide(known).rate()[:3], abs=1e-6)
+    rate = review.decide(known).rate()
+    assert told == pytest.approx(rate[:3], abs=1e-6)
+    words = "{} ({} to {}) of all".format(*map(format_percent, rate[:3]))
+    assert reader.text("#rate").replace("\xa0", " ").startswith(words)  # as the terminal writes it
+    assert f"from {rate.draws} reviewed labels" in reader.text("#rate")
     reader.show("all")
     items = reader.driver.find_elements("css selector", "#list .item")
     chances = {int(item.get_attribute("id")[5:]): item.get_attribute("data-chance") for item in items}
@@ -542,6 +550,32 @@ def test_the_sample_tells_the_share_of_wrong_labels_that_python_tells(
     assert {row.id: float(row.drawn) for row in saved} == {str(i): review.drawn[i] for i in queue}
     again = audit(sampled.examples, decisions=next(reader.folder.glob("decisions*.csv")), quiet=True)
     assert again.summary["error_rate"]["estimate"] == pytest.approx(told[0], abs=1e-6)
+    by_class, reader.make = reader.texts("#rate td"), lambda **_: again
+    reader.open("sample-again")  # its labels are corrected, and the rates are of those before
+    assert reader.texts("#rate td") == by_class
+    assert len(by_class) == len(again.summary["error_rates"]) > 1
+
+
+def test_a_second_report_has_the_decisions_of_the_first_and_those_on_a_list_tell_no_share(
+    reader: Reader, sampled: Audit
+) -> None:
+    reader.make = lambda **_: sampled
+    reader.open("round-one")
+    reader.show("contradicted")
+    reader.press(*"rkrkrkrkrkrkrks")
+    first = set(read_decisions(saved := reader.download()))
+    assert {row.drawn for row in first} == {""}  # the reader chose them: they are no sample
+    again = audit(sampled.examples, decisions=saved, budget=60, quiet=True)
+    assert "error_rate" not in again.summary
+    reader.make = lambda **_: again
+    reader.open("round-two")
+    reader.show("all")
+    assert reader.listed() == again.order[:60].tolist()  # what was decided comes last
+    reader.press(Keys.END, "k")  # its label as it is now; then comes the first that is undecided, after a skipped one
+    assert reader.text(".where b") == "2"
+    reader.press("k")
+    new = set(read_decisions(reader.download())) - first
+    assert [row.id for row in new] == [again.ids[again.order[1]]]  # one file has all, on the labels of the data
 
 
 def test_every_tenth_decision_ranks_the_rest_anew(reader: Reader, sampled: Audit) -> None:

@@ -187,6 +187,8 @@ def test_all_follows_from_the_files_whatever_the_budget_is_now(noisy: tuple[Any,
     np.testing.assert_allclose(again.review.chance, known.chance)
     rest = np.setdiff1d(np.arange(len(made)), made.review.queue)
     np.testing.assert_array_equal(again.contradicted[rest], known.chance[rest] > 0.5)
+    assert again.probabilities is not None
+    np.testing.assert_array_equal(again.suggested_probability[rest], again.probabilities[rest, again.suggested[rest]])
     table = audit(source, budget=60, quiet=True).columns()
     drawn = [float(table["drawn"][i]) for i in made.review.queue]
     np.testing.assert_allclose(drawn, made.review.drawn[made.review.queue])

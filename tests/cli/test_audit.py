@@ -47,6 +47,15 @@ def test_the_terminal_shows_the_headline_and_no_more_than_the_labels_that_look_w
     shown = capsys.readouterr().out
     assert "1 of 40 looks wrong" in shown
     assert [line.split()[0] for line in shown.splitlines() if line.startswith("  ")] == ["1"]
+    y = np.arange(120) % 2
+    rows = (1.4 * y - 0.7)[:, None] + np.random.default_rng(43).normal(size=(120, 2))
+    rows[:20], y[:20] = rows[20:40], 1 - y[20:40]  # copies with other labels, of which one may be right
+    np.savez(tmp_path / "copies.npz", embeddings=rows.astype(np.float32), labels=y)
+    assert (
+        cli.main(["audit", str(tmp_path / "copies.npz"), "--out", str(tmp_path / "c"), "--top", "99", "--quiet"]) == 0
+    )
+    changes = [line for line in capsys.readouterr().out.splitlines() if " → " in line]
+    assert not any("0 → 0" in line or "1 → 1" in line for line in changes)
     lines = table.read_text("utf-8").splitlines()
     shuffled = [f"{lines[i % 7 + 1].split(',')[0]},{line.partition(',')[2]}" for i, line in enumerate(lines[1:])]
     table.write_text("\n".join([lines[0], *shuffled]), encoding="utf-8")

@@ -102,13 +102,13 @@ class Consensus:
         After one more vote of annotator a the best class is expected to have Σ_v max_k z_k C_a[k, v].
         """
         voted = set(zip(self.votes.example.tolist(), self.votes.annotator.tolist(), strict=True))
-        best = self.posterior.amax(1)
+        best, classes = self.posterior.max(1)
         chosen = []
         for i in best.argsort(stable=True)[:AGAIN].tolist():
             certain = (self.posterior[i, :, None] * self.matrices).amax(1).sum(1)
             order = certain.argsort(descending=True, stable=True).tolist()
             who = next((a for a in order if (i, a) not in voted), order[0])
-            chosen.append((i, int(self.labels[i]), float(best[i]), self.votes.annotators[who]))
+            chosen.append((i, int(classes[i]), float(best[i]), self.votes.annotators[who]))
         return chosen
 
 
@@ -117,7 +117,7 @@ def predict_consensus(source: Source, classes: Mapping[int, int]) -> tuple[Predi
 
     The prediction learns from the majority first, then once more from the consensus. Both times every example is left
     out: its prediction must not repeat its votes. `classes` are those that a review decided, by position: annotators
-    are judged by them.
+    are judged by them. The predictions do not know them, as the share of wrong labels is told by their errors.
     """
     votes = source.labels.count_votes()
     predictions = predict_embedded(source, leave_out=True)
@@ -135,17 +135,17 @@ def predict_consensus(source: Source, classes: Mapping[int, int]) -> tuple[Predi
         method = f"{people} who name one class each, so that their majority counts; {predictions.method}"
         rules = "most annotators only ever name one class, as rules do: their majority counts"
         return replace(predictions, method=method), majority, source.note(Kind.LEARNED, rules)
-    consensus = agree(votes, predictions.probabilities, classes, predictions.informative)
-    predictions = predict_embedded(replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True)
-    consensus = agree(votes, predictions.probabilities, classes, predictions.informative)
+    consensus = agree(votes, predictions.probabilities, informative=predictions.informative)
+    prior = predict_embedded(replace(source, labels=source.labels.renumber(consensus.labels)), leave_out=True)
+    consensus = agree(votes, prior.probabilities, informative=prior.informative)
     z = consensus.posterior.float()
     anything = z.new_full((votes.classes, votes.classes), 1 / votes.classes)  # z has seen the votes
     predictions = replace(
-        predictions,
+        prior,
         labels=given,
         probabilities=z,
-        method=f"{people}, with {predictions.method} as their prior",
-        facts={**predictions.facts, "trust_in_prediction": consensus.trust},
+        method=f"{people}, with {prior.method} as their prior",
+        facts={**prior.facts, "trust_in_prediction": consensus.trust},
         without_label=LeftOut.of(z, given, anything),
         transitions=None,
         mixed=None,
@@ -159,6 +159,8 @@ def predict_consensus(source: Source, classes: Mapping[int, int]) -> tuple[Predi
         names = ", ".join(np.array(votes.annotators, object)[some.numpy()])
         count = f"{float(consensus.weights[some].sum()):.1f}"
         source = source.note(Kind.LEARNED, f"the same errors are made by {names}, who count as {count} annotators")
+    if classes:
+        consensus = agree(votes, prior.probabilities, classes, prior.informative)
     return predictions, consensus, source
 
 

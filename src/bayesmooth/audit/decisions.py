@@ -6,6 +6,7 @@ new one makes a new class, unless the data set names its classes. `drawn` is the
 into the queue of the review; it is empty for other rows, and the column may be missing.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from bayesmooth.files import read_json
 
 DECISIONS = ("keep", "relabel", "remove", "skip")
 COLUMNS = ["id", "given", "decision", "new_label", "drawn"]
+NUMBER = re.compile(r"\d*\.?\d+([eE]-\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -63,17 +65,10 @@ def read_decisions(path: str | Path) -> tuple[Decision, ...]:
             raise InputError(f"{path}: {table.place(number)}: {row.decision!r} is none of {', '.join(DECISIONS)}")
         if (row.decision == "relabel") != bool(row.new_label):
             raise InputError(f"{path}: {table.place(number)}: new_label goes with relabel, and only with it")
-        if row.drawn and not _is_probability(row.drawn):
+        if row.drawn and not (NUMBER.fullmatch(row.drawn) and 0 < float(row.drawn) <= 1):
             raise InputError(f"{path}: {table.place(number)}: drawn={row.drawn!r} must be above 0, to 1, or empty")
         seen.add(row.id)
     return tuple(decisions)
-
-
-def _is_probability(text: str) -> bool:
-    try:
-        return 0 < float(text) <= 1
-    except ValueError:
-        return False
 
 
 def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
@@ -136,14 +131,16 @@ def clean(
     audited = find_audit(path, decisions, audit)
     summary = {} if audited is None else read_json(audited)
     lists = {"tags": "tags", "class-names": "class_names"}
-    read = {lists.get(k, k): v.split(",") if k in lists else v for k, v in summary.get("columns", {}).items()}
+    own = audited is not None and path.resolve() == audited.with_suffix(".csv").resolve()  # its columns are the usual
+    audited_columns = {} if own else summary.get("columns", {})
+    read = {lists.get(k, k): v.split(",") if k in lists else v for k, v in audited_columns.items()}
     source = open_source(path, Columns(**read | {k: v for k, v in columns.items() if v is not None}))
     corrected = apply_decisions(source, () if decisions is None else read_decisions(decisions))
     texts, gone = corrected.labels.texts(), {*corrected.removed}
     if drop_duplicates or drop_unreadable:
         if audited is None:
             raise InputError(f"{path}: no audit of it is at hand; name its folder (--audit)")
-        final = dict(zip(source.ids, texts, strict=True))
+        final = {name: text for i, (name, text) in enumerate(zip(source.ids, texts, strict=True)) if i not in gone}
         dropped = list_copies(audited.with_suffix(".csv"), final) if drop_duplicates else set[str]()
         if drop_unreadable:
             dropped |= {i for one in summary["problems"] if one["kind"] == Kind.UNREADABLE for i in one["ids"]}
@@ -164,15 +161,17 @@ def find_audit(source: Path, decisions: str | Path | None, named: str | Path | N
         folders.insert(0, Path(decisions).parent)
     names = source.name, Path(source.name.removesuffix(".gz")).stem
     for place in (folder / "audit.json" for folder in folders):
-        if place.is_file() and read_json(place).get("source") in names:
+        own = source == place.with_suffix(".csv")
+        if place.is_file() and (own or read_json(place).get("source") in names):
             return place
     return None
 
 
 def list_copies(table: Path, labels: Mapping[str, str]) -> set[str]:
-    """Ids of near duplicates that have the same label as the first of them, which is not among them."""
+    """Ids of near duplicates with the same label as an earlier one, among the ids that have a label here."""
     audited = read_csv(table)
     if "duplicate_of" not in audited.names:
         raise InputError(f"{table}: this audit looked for no duplicates")
+    first: dict[tuple[str, str], str] = {}
     pairs = zip(audited.values("id"), audited.values("duplicate_of"), strict=True)
-    return {a for a, b in pairs if b not in ("", a) and labels.get(a) == labels.get(b)}
+    return {a for a, b in pairs if b and a in labels and first.setdefault((b, labels[a]), a) != a}

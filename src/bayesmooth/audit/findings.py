@@ -210,14 +210,15 @@ def join_pairs(pairs: Array, names: Array) -> Array:
     >>> join_pairs(np.array([[0, 1], [1, 2]]), np.array([5, 3, 9, 4])).tolist()
     [3, 3, 3, 4]
     """
-    lowest = names.copy()
-    one, other = pairs
-    while True:  # every pair agrees on its lower name, until nothing changes
-        before, lower = lowest.copy(), np.minimum(lowest[one], lowest[other])
-        np.minimum.at(lowest, one, lower)
-        np.minimum.at(lowest, other, lower)
+    order = np.argsort(names)
+    lowest = np.argsort(order)  # by rank
+    while True:  # every pair agrees on its lower name and passes it on to all that had its names, until nothing changes
+        before = lowest.copy()
+        for end in before[pairs]:
+            np.minimum.at(lowest, order[end], before[pairs].min(0))
+        lowest = lowest[order[lowest]]
         if (lowest == before).all():
-            return lowest
+            return names[order[lowest]]
 
 
 def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:

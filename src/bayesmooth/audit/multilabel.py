@@ -81,7 +81,7 @@ class TagAudit(Audit):
         if "error_rate" in self.summary:
             return super().headline
         changes, wrong = int(self.count_changes().sum()), int(self.contradicted.sum())
-        return f"{changes:,} tags look wrong, on {wrong:,} of {len(self):,} examples."
+        return f"{changes:,} tag{' looks' if changes == 1 else 's look'} wrong, on {wrong:,} of {len(self):,} examples."
 
     def count_changes(self) -> Array:
         """2 × T: the number of examples that each tag should be added to, and removed from."""

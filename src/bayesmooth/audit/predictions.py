@@ -19,7 +19,7 @@ from torch import Tensor
 from bayesmooth.errors import InputError
 
 CONFIDENT = 0.1  # share of the predictions of each class from which the rate is told
-NORMAL_95 = 1.96
+NORMAL_95 = 1.959963984540054
 CONFIDENT_SHARE = 0.3  # of the predictions of each class: T is learned from the most confident ones
 PRIOR_ROWS = 5.0  # examples for which the average noise rate counts, beside those of a class
 CONCENTRATIONS = torch.logspace(-1, 4, 26, dtype=torch.float32, device="cpu")

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmooth.audit.decisions import Decision, apply_decisions
+from bayesmooth.audit.predictions import NORMAL_95
 from bayesmooth.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ PLACES = 16  # coordinates of an example among all
 MOST_LEARNED = 400  # decisions that are learned from
 STEPS, TOLERANCE = 50, 1e-10  # of Newton's method
 LEAST_DRAWN = 10  # draws from which a share is estimated
-NORMAL_95 = 1.959963984540054
 OF_THE_PAGE = (
     "INTERCEPT", "SLOPE", "SPREAD", "LEARNED", "OF_CLASS", "OF_PLACE", "MODELS", "SCORE_ALONE", "MOST_LEARNED",
     "LEAST_DRAWN", "NORMAL_95",
@@ -85,6 +85,8 @@ class Review:
     """(N,): the probability with which each came into the queue."""
     wrong: Mapping[int, bool] = field(default_factory=dict)
     """Whether the label was wrong, of the examples that were decided on."""
+    decisions: Mapping[int, Decision] = field(default_factory=dict)
+    """The rows of the file that they came from."""
     asked: bool = False
     """Whether somebody asked for so many: the report then opens with the queue."""
 
@@ -353,11 +355,13 @@ def learn(audit: "Audit", decisions: Sequence[Decision]) -> "Audit":
     given, rival = audit.given.copy(), audit.suggested
     for i in corrected.relabelled:
         given[i] = number[texts[i]]
-    if audit.tags is None:
+    suggested_probability = audit.suggested_probability
+    if audit.probabilities is not None:
         rival = np.where(review.chance > 0.5, review.traits.rival, audit.given)
+        suggested_probability = audit.probabilities[np.arange(len(audit)), rival]
     given_probability = np.where(decided, 1.0, audit.given_probability)
     notes = [*audit.summary["notes"], f"{len(wrong):,} labels are decided and not asked again"]
-    told = review.summarise(audit.class_names if audit.tags is None else ())
+    told = review.summarise(audit.class_names if audit.tags is None else ()) if drawn else {}  # of a whole queue
     return replace(
         audit,
         class_names=names,
@@ -365,9 +369,10 @@ def learn(audit: "Audit", decisions: Sequence[Decision]) -> "Audit":
         given=given,
         suggested=np.where(decided, given, rival),
         given_probability=given_probability,
-        suggested_probability=np.where(decided, given_probability, audit.suggested_probability),
+        suggested_probability=np.where(decided, given_probability, suggested_probability),
         disagreement=np.where(decided, -1.0, 2 * review.chance - 1),
         disagreement_threshold=0.0,
-        review=review,
+        tags=audit.tags and audit.tags._replace(given=corrected.labels.table().numpy()),
+        review=replace(review, decisions={at[row.id]: row for row in decisions}),
         summary={**audit.summary, "notes": notes, **told},
     )

@@ -132,8 +132,9 @@ class Audit:
             return f"None of the {total:,} labels looks wrong."
         verb = "looks" if wrong == 1 else "look"
         if least >= LEAST_TOLD:
-            share = f"{100 * least:.1f}\u00a0%"
-            return f"At least {share} of the labels are wrong, and {wrong:,} of {total:,} {verb} wrong."
+            return (
+                f"At least {100 * least:.1f}\u00a0% of the labels are wrong, and {wrong:,} of {total:,} {verb} wrong."
+            )
         share = f"{100 * wrong / total:.{1 if wrong / total >= 0.001 else 3}f}\u00a0%"
         return f"{wrong:,} of {total:,} labels {verb} wrong ({share})."
 
@@ -174,15 +175,10 @@ class Audit:
 
     @cached_property
     def _columns(self) -> dict[str, list[Any]]:
-        labels, ids, rank = (
-            np.array(self.class_names, object),
-            np.array(self.ids, object),
-            np.empty(len(self), np.int64),
-        )
-        rank[self.order] = np.arange(1, len(self) + 1)
+        labels, ids = np.array(self.class_names, object), np.array(self.ids, object)
         columns: dict[str, Array | None] = {
             "id": ids,
-            "rank": rank,
+            "rank": np.argsort(self.order) + 1,
             "given": labels[self.given],
             "suggested": labels[self.suggested],
             "given_probability": self.given_probability,

@@ -155,7 +155,8 @@ def _print(result: "Audit", count: int) -> None:
     print(f"also found: {result.findings}")
     for problem in result.findings.problems:
         print(f"problem: {problem.text}")
-    rows = result.top(min(count, int(result.contradicted.sum())))
+    worst, columns = result.order[result.contradicted[result.order]], result.columns()
+    rows = [{name: column[i] for name, column in columns.items()} for i in worst[:count]]
     width = max([len(row["id"]) for row in rows] + [2])
     for row in rows:
         change = f"{row['given']} → {row['suggested']}"

@@ -94,16 +94,10 @@ def pack_share(values: Array) -> dict[str, str] | None:
 def make_payload(audit: Audit) -> dict[str, Any]:
     """The data of the page but its pictures: columns as base64 of little-endian arrays, the rest as it is."""
     source, findings, review = audit.examples, audit.findings, audit.review
-    columns = {
-        "given": pack(audit.given),
-        "suggested": pack(audit.suggested),
-        "givenProbability": pack_share(audit.given_probability),
-        "suggestedProbability": pack_share(audit.suggested_probability),
-        "disagreement": pack(audit.disagreement),
-        "ambiguity": pack(audit.ambiguity),
-        "quadrant": pack(audit.quadrant),
-        "clean": pack(audit.clean),
-    }
+    names = ("given", "suggested", "disagreement", "ambiguity", "quadrant", "clean")
+    columns = {name: pack(getattr(audit, name)) for name in names}
+    columns["givenProbability"] = pack_share(audit.given_probability)
+    columns["suggestedProbability"] = pack_share(audit.suggested_probability)
     hidden = {SHEET_ROW} if audit.consensus is None else {SHEET_ROW, "votes"}  # on every card
     shown = {name: column for name, column in source.meta.items() if name not in hidden}
     content = {
@@ -132,7 +126,7 @@ def make_payload(audit: Audit) -> dict[str, Any]:
             "asked": review.asked,
             "queue": review.queue.tolist(),
             "drawn": review.drawn[review.queue].tolist(),
-            "wrong": [[i, int(wrong)] for i, wrong in review.wrong.items()],
+            "decided": [[i, row.given, row.decision] for i, row in review.decisions.items()],
             "traits": {name: pack(column) for name, column in review.traits._asdict().items()},
             **{name: getattr(model, name) for name in model.OF_THE_PAGE},
         }
@@ -143,8 +137,7 @@ def make_payload(audit: Audit) -> dict[str, Any]:
         "sure": SURE,
         "findings": {**kinds, "problems": [asdict(problem) for problem in findings.problems]},
         "truth": "" if audit.clean is None else describe_truth(audit.contradicted, audit.given != audit.clean),
-        "notes": audit.summary.get("notes", []),
-        "summary": {key: value for key, value in audit.summary.items() if key != "notes"},
+        "summary": {"notes": [], **audit.summary},
         "review": reviewed,
         "decisions": {"names": DECISIONS, "columns": COLUMNS},
         "clean": write_clean_command(audit),

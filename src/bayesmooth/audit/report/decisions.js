@@ -1,7 +1,10 @@
 // What the reviewer decided: kept across reloads and shared by all tabs, undone, written to and read from CSV.
 // Every change ends in `decisionsChanged`, which page.js defines.
 
-let decisions = new Map(); // from an example to { name: 'keep', 'relabel', 'remove' or 'skip', label: the new one or '' }
+const earlier = audit.review?.decided ?? []; // [example, its label then, decision]: the audit was made with these
+const givenBefore = new Map(earlier);
+// From an example to { name: 'keep', 'relabel', 'remove' or 'skip', label: the new one or '' }.
+let decisions = new Map(earlier.map(([i, , name]) => [i, { name, label: name === 'relabel' ? givenName(i) : '' }]));
 let steps = []; // to undo, each: [[example, its decision before, or null], …]
 const STORE = `bayesmooth-audit-${audit.key}`;
 let storageWorks = true;
@@ -78,9 +81,18 @@ const unguarded = (text) => (text.startsWith("'") ? text.slice(1) : text);
 // Every field is quoted, so that ids come back exactly as they were.
 const quoted = (field) => `"${guarded(field).replaceAll('"', '""')}"`;
 
+// The label that the data has, and the decision on it: the page shows labels after earlier decisions.
+function onData(example, { name, label: text }) {
+  const [from, to] = [givenBefore.get(example) ?? givenName(example), text || givenName(example)];
+  if (name === 'remove' || name === 'skip') return [from, name, ''];
+  return from === to ? [from, 'keep', ''] : [from, 'relabel', to];
+}
+
+// A part of the sample is random only if nobody chose it, as in a list of suspicious labels: it tells a share when all is decided.
 function toCsv() {
+  const drawn = (example) => String((queueDone() && drawnAs(example)) || '');
   const rows = [...decisions].sort(([a], [b]) => a - b)
-    .map(([example, { name, label: text }]) => [idOf(example), givenName(example), name, text, String(drawnAs(example) ?? '')].map(quoted).join(','));
+    .map(([example, decided]) => [idOf(example), ...onData(example, decided), drawn(example)].map(quoted).join(','));
   return [audit.decisions.columns.join(), ...rows, ''].join('\n');
 }
 
@@ -101,10 +113,10 @@ function parseCsv(text) {
 // A row becomes [example, decision], or null where this audit knows no such example, label or decision.
 function readRow([id, from, name, text], exampleOf) {
   const example = exampleOf.get(id);
-  if (example === undefined || givenName(example) !== from || !audit.decisions.names.includes(name)) return null;
-  if (name !== 'relabel') return [example, decision(name)];
-  const to = label.read(text);
-  return to === null ? null : [example, decision(name, to)];
+  if (example === undefined || (givenBefore.get(example) ?? givenName(example)) !== from || !audit.decisions.names.includes(name)) return null;
+  if (name === 'remove' || name === 'skip') return [example, decision(name)];
+  const to = name === 'keep' ? from : label.read(text);
+  return to === null ? null : [example, to === givenName(example) ? decision('keep') : decision('relabel', to)];
 }
 
 // Returns what to tell the reviewer.

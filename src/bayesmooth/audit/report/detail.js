@@ -124,7 +124,7 @@ function review(decided) {
   byId('notice').hidden = true;
   decide([[example, decided]]);
   const now = list.items.indexOf(example); // it moves where decisions teach another ranking
-  moveTo(now < 0 ? position : now + 1);
+  moveTo(now < 0 ? position : now + 1 < list.items.length || allReviewed() ? now + 1 : firstOpen());
   announce(`${nameOf(example)}: ${decisionWords(decided)}. ${byId('progress-text').textContent}`);
   if (!allReviewed()) return;
   closeDetail();

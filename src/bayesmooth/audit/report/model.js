@@ -77,7 +77,7 @@ function percent(share) {
   if (value === 0 || value === 100) return `${value}\u00a0%`;
   if (value < 0.1) return '<\u00a00.1\u00a0%';
   if (value > 99.9) return '>\u00a099.9\u00a0%';
-  return `${value.toFixed(value < 10 || value > 90 ? 1 : 0)}\u00a0%`;
+  return `${value.toFixed(1)}\u00a0%`;
 }
 
 const brief = (value) => String(Number(value.toPrecision(3))).replaceAll('-', '−');
@@ -117,8 +117,8 @@ const outlierScore = byExample(found.outliers, (k) => found.outliers.score[k]);
 const leakOf = byExample(found.leaks, (k) => ({ id: found.leaks.id[k], label: found.leaks.label[k] }));
 const rare = new Set(found.rare?.index);
 
-const copies = new Map(); // from the first of each group to all of it
-for (const [example, first] of firstCopy) copies.set(first, [...(copies.get(first) ?? []), example]);
+const copies = new Map([...firstCopy.values()].map((first) => [first, []])); // from the first of each group to all of it
+for (const [example, first] of firstCopy) copies.get(first).push(example);
 const conflicts = new Set(found.conflicts?.index);
 const conflicting = (i) => conflicts.has(i);
 const copiesOf = (i) => (firstCopy.has(i) ? copies.get(firstCopy.get(i)).filter((other) => other !== i) : []);

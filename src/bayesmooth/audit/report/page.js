@@ -122,7 +122,7 @@ function buildShows() {
   const some = Object.entries(SHOWS).filter(([key, show]) => show.count || key === 'all');
   byId('shows').replaceChildren(...some.map(([key, show]) => button({
     class: show.finding ? 'chip finding' : 'chip', 'data-show': key, title: show.words,
-    onclick: () => change(() => { filters.show = key; sorting = show.sort ?? 'disagreement'; }),
+    onclick: () => { change(() => { filters.show = key; sorting = show.sort ?? 'disagreement'; }); moveTo(firstOpen()); },
   }, show.quadrant === undefined ? null : marker(show.quadrant), el('span', { text: show.label }), el('b', { text: number.format(show.count) }))));
 }
 
@@ -167,12 +167,12 @@ function buildHelp() {
 // ---- The words around the data ----
 
 function buildLead() {
-  const { warning, noise_rate_words: rate, informative } = audit.summary;
+  const { warning, noise_rate_words: rate, informative, notes: remarks } = audit.summary;
   const suspicious = contradictedCount ? 'The most suspicious labels come first; some of them are right.' : '';
   const order = design?.asked ? `Review the sample of ${design.queue.length}: then the page tells how many labels are wrong.` : suspicious;
   byId('lead').textContent = [informative === false ? '' : rate, order, audit.truth].filter(Boolean).join(' ');
-  byId('remarks').hidden = audit.notes.length === 0;
-  byId('remarks').textContent = audit.notes.map((note) => `${capital(note)}.`).join(' ');
+  byId('remarks').hidden = remarks.length === 0;
+  byId('remarks').textContent = remarks.map((note) => `${capital(note)}.`).join(' ');
   byId('warning').hidden = !warning;
   byId('warning').textContent = warning ?? '';
   const some = firstShow === 'all' ? 0 : SHOWS[firstShow].count;
@@ -202,7 +202,7 @@ function buildAbout() {
     if (inside) return inside.flatMap(([key, part]) => entries(name ? `${name} · ${key}` : key, part));
     return [el('div', {}, el('dt', { text: name.replaceAll('_', ' ') }), el('dd', { text: [value].flat().map(worded).join(' to ') }))];
   };
-  const { source, seconds, annotators, ...method } = audit.summary;
+  const { source, seconds, annotators, notes: remarks, ...method } = audit.summary;
   byId('facts').replaceChildren(...entries('', { data: source, created: audit.created, examples: number.format(count), ...label.facts(), seconds }));
   byId('method').replaceChildren(...entries('', method));
 }

@@ -13,15 +13,13 @@ let chance = null; // of every label to be wrong, once decisions have taught it
 let taughtBy = 0; // tens of decisions
 let ratedBy = null; // what was decided on the queue when the share was told
 
-// Whether each label that was looked at is wrong: decisions of this page, and those that the audit was made with.
+// Whether each label that was looked at is wrong.
 function verdicts() {
-  const made = new Map(design ? design.wrong : []);
-  for (const [example, { name }] of decisions) {
-    if (name === 'skip') made.delete(example);
-    else made.set(example, name === 'keep' ? 0 : 1);
-  }
-  return made;
+  const made = [...decisions].map(([example, decided]) => [example, onData(example, decided)[1]]).filter(([, name]) => name !== 'skip');
+  return new Map(made.map(([example, name]) => [example, name === 'keep' ? 0 : 1]));
 }
+
+const queueDone = () => design !== null && design.queue.every((i) => decisions.has(i));
 
 // ---- The small model ----
 
@@ -178,7 +176,8 @@ function estimateRate(wrong, taught, test = () => true) {
 
 // ---- In the page ----
 
-// After every tenth decision: what was decided stays in front, as it was; the rest is ranked anew. Whether it was.
+// After every tenth decision: what was decided here stays in front, as it was; the rest is ranked anew, earlier decisions
+// last. Whether it was.
 function relearn() {
   const wrong = design ? verdicts() : new Map();
   const tens = Math.floor(wrong.size / 10);
@@ -186,7 +185,8 @@ function relearn() {
   taughtBy = tens;
   chance = tens ? teach(wrong).chance : null;
   const before = suspicion.rank;
-  const scores = Float64Array.from({ length: count }, (_, i) => (decisions.has(i) ? 2 + count - before[i] : chance ? chance[i] : disagreement[i]));
+  const scores = Float64Array.from({ length: count }, (_, i) => (
+    givenBefore.has(i) && wrong.has(i) ? -1 : decisions.has(i) && !givenBefore.has(i) ? 2 + count - before[i] : chance?.[i] ?? disagreement[i]));
   suspicion = ranking(scores);
   orders.clear();
   return true;
@@ -194,20 +194,18 @@ function relearn() {
 
 // What the page says of the share: only once the queue is done, as the interval is meant for one look.
 function drawRate() {
-  const known = new Set(design ? design.wrong.map(([example]) => example) : []);
-  const finished = design && design.queue.every((i) => decisions.has(i) || known.has(i));
-  byId('rate').hidden = !finished;
-  if (!finished) return;
+  byId('rate').hidden = !queueDone();
+  if (byId('rate').hidden) return;
   const wrong = new Map([...verdicts()].filter(([i]) => queuePlace.has(i)));
   if (ratedBy === [...wrong].join()) return;
   ratedBy = [...wrong].join();
   const taught = teach(wrong);
   const words = (told) => (told ? `${percent(told.estimate)} (${percent(told.low)} to ${percent(told.high)})` : 'too few drawn');
   const whole = estimateRate(wrong, taught);
-  const parts = label.several || classes.length > MOST_OPTIONS ? [] : classes.map((name, k) => [name, estimateRate(wrong, taught, (i) => given[i] === k)]);
+  const parts = label.several || classes.length > MOST_OPTIONS ? [] : classes.map((name, k) => [name, estimateRate(wrong, taught, (i) => traits.given[i] === k)]);
   const told = parts.filter(([, one]) => one).map(([name, one]) => [name, words(one)]);
   byId('rate').replaceChildren(el('b', { 'data-rate': whole && [whole.estimate, whole.low, whole.high].join(' '), text: whole ? `${words(whole)} of all labels are wrong.` : 'The sample is too small to tell how many labels are wrong.' }),
-    whole ? ` 95 % interval, from ${plural(design.queue.length, 'reviewed label')}.` : '',
+    whole ? ` 95 % interval, from ${plural(whole.draws, 'reviewed label')}.` : '',
     ...(told.length > 1 ? [el('details', {}, el('summary', { text: 'Per class' }), buildTable(['Label', 'Wrong'], told))] : []));
 }
 
