@@ -134,7 +134,7 @@ def test_the_data_directory_is_the_argument_then_the_variable_then_data(tmp_path
 def test_a_file_that_is_not_the_public_one_is_refused_unless_it_is_not_verified(mnist_dir):
     for split, count in (("train", 6), ("test", 4)):
         assert load("mnist", split, mnist_dir, verify=False).inputs.shape == (count, 1, 28, 28)
-        with pytest.raises(InputError, match="md5"):
+        with pytest.raises(InputError, match="its md5 is not the public file's.*verify=False"):
             load("mnist", split, mnist_dir)
 
 
@@ -229,11 +229,6 @@ def test_real_human_labels_are_wrong_at_the_published_rates(real_data):
 
 
 # ---- files that are damaged, wrong or hostile ----
-
-
-def test_other_content_than_the_public_file_is_refused_unless_told(cifar_dir):
-    with pytest.raises(InputError, match=r"batches\.meta: its md5 is not the public file's.*verify=False"):
-        load("cifar10", "train", cifar_dir)
 
 
 @pytest.mark.parametrize(
