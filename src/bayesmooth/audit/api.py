@@ -161,12 +161,12 @@ def choose_encoder(
     return source.note(Kind.ENCODER, text), encoders[scores.index(max(scores))]
 
 
-def audit_votes(data: Any, votes: Any, *, quiet: bool = False, **columns: Any) -> Audit:
+def audit_votes(data: Any, votes: Any, **options: Any) -> Audit:
     """Find the wrong labels among those of several people: `votes` (N × A) beside rows of numbers, with gaps (−1, NaN,
     None). The label of the majority is audited, the consensus is suggested, and `Audit.consensus` has the quality of
-    every annotator. For a table with one row per vote call `audit` with `annotator=`."""
-    labels = read_vote_array(votes, read_columns(columns).class_names)
-    return audit(data, labels, quiet=quiet, **columns)
+    every annotator. For a table with one row per vote call `audit` with `annotator=`. `options` are those of `audit`.
+    """
+    return audit(data, read_vote_array(votes, options.get("class_names")), **options)
 
 
 def audit_probabilities(
