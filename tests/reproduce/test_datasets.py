@@ -134,7 +134,7 @@ def test_the_data_directory_is_the_argument_then_the_variable_then_data(tmp_path
 def test_a_file_that_is_not_the_public_one_is_refused_unless_it_is_not_verified(mnist_dir):
     for split, count in (("train", 6), ("test", 4)):
         assert load("mnist", split, mnist_dir, verify=False).inputs.shape == (count, 1, 28, 28)
-        with pytest.raises(InputError, match="its md5 is not the public file's.*verify=False"):
+        with pytest.raises(InputError, match=r"its md5 is not the public file's.*verify=False"):
             load("mnist", split, mnist_dir)
 
 
