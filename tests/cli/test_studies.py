@@ -33,7 +33,7 @@ def test_the_time_of_a_day_is_measured_and_told_before_it_starts(tmp_path, capsy
     monkeypatch.setattr("reproduce.commands.run_study", lambda job, where: told.append(capsys.readouterr().out) or [])
     assert main(["reproduce", "data-dependent", "--scale", "day", *places]) == 0
     assert re.search(r"a training step here: .*ivon \d+ ms", told[0])
-    assert re.search(r"\d+ runs: about \d.* of training with 1 at a time", told[0])
+    assert re.search(r"\d+ runs: about \d.* with 1 at a time", told[0])
 
 
 def test_an_unknown_study_is_refused(capsys):
