@@ -92,13 +92,6 @@ def test_full_scale_takes_a_step(key):
     assert not torch.equal(before, after)
 
 
-def test_a_fixed_covariance_has_a_beta2_of_one():
-    for cell in STUDIES["fixed-covariance"].cells(FULL):
-        fixed = cell.method == "fixed Σ"
-        assert cell.recipe.optimizer.options["beta2"] == (1 if fixed else 1 - 1e-5)
-        assert cell.recipe.optimizer.options["hess_init"] == cell.strength
-
-
 def test_smoothing_and_sam_of_strength_zero_are_one_run_with_every_seed(smoke):
     table = read_table(smoke.out / "cifar10-noisy.csv")
     plain = table[table["strength"] == 0].groupby("method")["hash"]
