@@ -231,7 +231,7 @@ def make_comparison(
 
     def compare(scale: Scale, seeds: Iterable[int]) -> Iterator[Cell]:
         """All noises with one seed before the next seed."""
-        scale = replace(scale, **scale.grids.get(task, {}))
+        scale = replace(scale, **scale.grids.get(name, {}))
         grids = {"LS": scale.alphas, "SAM": scale.rhos, TUNED_IVON: scale.chosen_hessians}
         for seed, noise in product(seeds, noises(scale)):
             cell = partial(scale.cell, task, noise, seed)

@@ -67,7 +67,7 @@ class Scale:
     hessians: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.5, 0.9)  # of the curves over h₀
     chosen_hessians: tuple[float, ...] = ()  # from which validation chooses in each comparison
     rates_by_noise: tuple[str, ...] = ()  # tasks that take the paper's rates from its recipes, under noise
-    grids: Mapping[str, Section] = field(default_factory=dict)  # by task, for those that have grids of their own
+    grids: Mapping[str, Section] = field(default_factory=dict)  # by study, for those that have grids of their own
     noise_samples: int = 64  # of the posterior, to measure the label noise
     studies: tuple[str, ...] = ()  # for which the scale is meant; empty: all
 
