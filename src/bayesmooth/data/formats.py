@@ -145,8 +145,8 @@ def read_json_table(path: Path, columns: Columns) -> Table:
             _, end = decode(text, start)
             parts.append((text[before:start], text[start:end]))
         for row, value in new_rows.items():
-            made = json.dumps([value], ensure_ascii=text.isascii(), indent=indent and indent[1])
-            parts[row] = (parts[row][0], made[1:-1].strip())
+            dumped = json.dumps([value], ensure_ascii=text.isascii(), indent=indent and indent[1])
+            parts[row] = (parts[row][0], dumped[1:-1].strip())
         body = [(parts[row][0] if at else "") + parts[row][1] for at, row in enumerate(kept)]
         write_text(out, parts[0][0] + "".join(body) + text[end:])
 
