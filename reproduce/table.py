@@ -90,22 +90,21 @@ def choose(rows: Table, by: str = "validation") -> Choice:
     """The strength with the largest mean of `by`: "accuracy" is the best on test, "validation" what a user can choose.
 
     By validation it also chooses the prediction of a posterior, averaged or at the mean, where every row knows both.
-    Only seeds that every strength has take part: one lucky seed is no mean.
+    Only strengths with the most seeds take part: one lucky seed of a grid is no mean.
     """
-    count = rows["strength"].nunique()
-    counts = rows.groupby("seed")["strength"].nunique()
-    common = rows[rows["seed"].isin(counts.index[counts == count])]
+    seeds = rows.groupby("strength", dropna=False)["seed"].nunique()
+    tried = rows[rows["strength"].isin(seeds.index[seeds == seeds.max()])]
     best, top = Choice(), -math.inf
     columns = {"accuracy": "accuracy"} if by == "accuracy" else PREDICTIONS
     for prediction, column in columns.items():
-        if column not in common or (prediction == "at_mean" and common[column].isna().any()):
+        if column not in tried or (prediction == "at_mean" and tried[column].isna().any()):
             continue
-        means = common.groupby("strength", dropna=False)[column].mean().dropna().round(9)
+        means = tried.groupby("strength", dropna=False)[column].mean().dropna().round(9)
         if len(means) and means.max() > top:
             strength, top = float(means.idxmax()), means.max()  # of equal means the first
             own = rows if math.isnan(strength) else rows[rows["strength"] == strength]
             ends = (rows["strength"].min(), rows["strength"].max())
-            edge = count > 1 and strength > 0 and strength in ends
+            edge = len(seeds) > 1 and strength > 0 and strength in ends
             best = Choice(strength, prediction, own[prediction].dropna().tolist(), edge)
     return best
 
