@@ -184,10 +184,12 @@ def estimate(jobs: Sequence[Job], at_once: int) -> str:
     recipes = {cell.recipe.hash: cell.recipe for job in jobs for cell in job.wanted(job.cells())}
     splits = prepare(next(iter(recipes.values())))
     tested = sum(len(part) for part in (splits.test, splits.validation) if part is not None)
-    times, total = dict[str, float](), 0.0
+    one_of_each = {recipe.optimizer.name: recipe for recipe in recipes.values()}
+    print(f"timing a few steps of {', '.join(one_of_each)}", file=sys.stderr)
+    times = {name: time_step(recipe, jobs[0].device) for name, recipe in one_of_each.items()}
+    total = 0.0
     for recipe in recipes.values():
         name, epochs, evaluation = recipe.optimizer.name, recipe.train.epochs, recipe.evaluate
-        times[name] = times.get(name) or time_step(recipe, jobs[0].device)
         looks = epochs // evaluation.every + evaluation.samples * (name == "ivon")
         # A forward pass takes a third of the time of a forward and a backward pass.
         examples = epochs * len(splits.train) + looks * tested / 3
