@@ -84,6 +84,8 @@ def run_study(job: Job, executor: Executor) -> list[Outcome]:
         }
         for row in (() if job.study.measure else read_table(csv).to_dict("records"))
     }
+    if kept and not {key for key, _ in kept} & {cell.recipe.hash for cell in cells}:
+        raise InputError(f"{csv}: its {len(kept)} runs have other settings, and would be lost; choose another --out")
     outcomes = train_missing(job, cells, kept, executor)
     table, finals = tabulate(job, cells, kept)
     if more := job.cells(table):

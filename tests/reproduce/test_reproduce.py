@@ -158,6 +158,14 @@ def test_rows_of_an_earlier_table_are_kept_and_not_trained_again(smoke, elsewher
     assert find_csv(job).read_text() == before
 
 
+def test_a_table_of_other_settings_is_not_overwritten(smoke, elsewhere, tmp_path):
+    job = elsewhere("natural-noise", settings=["train.epochs=1"])
+    shutil.copy(smoke.out / "natural-noise.csv", tmp_path)
+    with pytest.raises(InputError, match=r"runs have other settings, and would be lost; choose another --out"):
+        run_study(job, None)
+    assert find_csv(job).read_text() == (smoke.out / "natural-noise.csv").read_text()
+
+
 def test_a_table_grows_noise_by_noise_and_seed_by_seed(elsewhere, smoke, tmp_path):
     job = elsewhere("data-dependent", runs=tmp_path / "runs")
     seen = []
