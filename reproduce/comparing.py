@@ -29,6 +29,7 @@ SYMBOLS = {"LS": "α", "SAM": "ρ", "IVON": "h₀"}
 AXES = {"LS": "smoothing rate α", "SAM": "radius ρ", "IVON": "first Hessian $h_0$"}
 PREDICTIONS = {"accuracy": "averaged", "at_mean": "at its mean"}
 SENSITIVE = 0.05  # accuracy that a wrong ρ costs, to call SAM sensitive
+LARGEST_RHO = 0.5  # that the paper tries; somewhere beyond it SAM fails on every task, which says nothing
 COLLAPSED = 0.2  # "around 10 %": the paper's own figure has up to 18 % there
 PAIRFLIP, HARD, HARDEST = "pairflip 20 %", KAPPA.format(0.4), KAPPA.format(0.5)
 OVER_KAPPA = {"IVON": "IVON", "LS": "LS (best α)", "SAM": "SAM (best ρ)", EARLY: EARLY}
@@ -149,6 +150,11 @@ def find_costs(table: Table) -> dict[str, list[float]]:
     return costs
 
 
+def find_sam_costs(table: Table) -> dict[str, list[float]]:
+    """What the worst ρ costs, of those up to the paper's largest."""
+    return find_costs(table[(table["method"] == "SAM") & (table["strength"] <= LARGEST_RHO)])
+
+
 def describe_costs(costs: dict[str, list[float]]) -> str:
     """One noise after another."""
     parts = [f"{noise}: {format_mean(cost, 'points', seeds=True)}" for noise, cost in costs.items()]
@@ -168,11 +174,11 @@ def judge_all(
     claims = [judge(table, f"IVON outperforms {m} at its best {SYMBOLS[m]} on every noise{where}", m) for m in beaten]
     if like_sam:
         says = f"IVON is comparable with SAM at its best ρ{where} (we allow: 1 point behind)"
-        costs = find_costs(table[table["method"] == "SAM"])
+        costs = find_sam_costs(table)
         claims += [
             judge(table, says, "SAM", comparable),
             Claim(
-                f"SAM is sensitive to ρ{where} (we ask: the worst costs 5 points)",
+                f"SAM is sensitive to ρ{where} (we ask: the worst up to {LARGEST_RHO} costs 5 points)",
                 f"from the best to the worst ρ: {describe_costs(costs)}",
                 holds([mean(cost) >= SENSITIVE for cost in costs.values()]),
             ),
@@ -308,7 +314,7 @@ def draw_hessians(table: Table, out: Path) -> None:
 def judge_sensitivity(table: Table) -> list[Claim]:
     """Accuracy varies by a tenth at most, and by less than that of SAM."""
     own = table[(table["method"] == LEARNED) & (table["strength"] > SMALL)]
-    ours, sam = find_costs(own), find_costs(table[table["method"] == "SAM"])
+    ours, sam = find_costs(own), find_sam_costs(table)
     best = {n: own[own["noise"] == n].groupby("strength")["accuracy"].mean().max() for n in ours}
     shares = {noise: mean(cost) / best[noise] for noise, cost in ours.items()}
     lost = [f"{noise}: {100 * share:.0f} % of {100 * best[noise]:.1f}" for noise, share in shares.items()]

@@ -125,6 +125,11 @@ def test_sam_is_sensitive_if_a_wrong_radius_costs_five_points():
         assert verdicts("cifar10-noisy", table)["SAM is sensitive to ρ"] == verdict
 
 
+def test_a_radius_beyond_those_of_the_paper_does_not_make_sam_sensitive():
+    table = made_up([0.5, 0.5], {0.1: [0.4, 0.4]}, {0.1: [0.5, 0.5], 0.5: [0.48, 0.48], 2.0: [0.1, 0.1]}, "n")
+    assert verdicts("cifar10-noisy", table)["SAM is sensitive to ρ"] == "not reproduced"
+
+
 def test_a_first_hessian_of_a_hundredth_is_outside_of_the_claim():
     says = "accuracy is consistent: over h₀ > .05 it varies by up to 10 %"
     table = rows("n", "learned Σ", {0.01: [0.1], 0.1: [0.5], 0.9: [0.45]})
