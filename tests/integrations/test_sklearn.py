@@ -99,6 +99,18 @@ def test_features_are_standardised_inside():
     np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(1000 * X + 7), atol=1e-3)
 
 
+@pytest.mark.parametrize("estimator", [IVONClassifier(**QUICK), CleanedClassifier()])
+def test_features_may_be_large_numbers_of_half_the_precision(estimator):
+    large = (1e37 * X).astype(np.float32)
+    assert clone(estimator).fit(large, Y).score(large, Y) > 0.85
+
+
+def test_accuracy_is_told_of_held_out_rows_alone():
+    assert [row["accuracy"] for row in IVONClassifier(**QUICK).fit(X, Y).table_] == [None]  # too few to hold any out
+    held = IVONClassifier(**QUICK, lr=0.03).fit(np.r_[X, X], np.r_[Y, Y]).table_
+    assert held[0]["accuracy"] > 0.5
+
+
 def network(features, classes):
     return nn.Sequential(nn.Linear(features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes))
 
@@ -177,3 +189,10 @@ def test_a_class_is_never_lost_by_dropping():
     labels[[3, 7]] = 2  # a class of its own that nothing supports
     cleaned = CleanedClassifier().fit(rows, labels)
     assert set(cleaned.estimator_.classes_) == {0, 1, 2}
+    for mode in ("drop", "weight", "relabel"):
+        alone = CleanedClassifier(mode=mode).fit(np.r_[[[0.5, 0.5]], rows], np.r_[7, labels])  # not audited
+        assert set(alone.estimator_.classes_) >= {0, 1, 7}
+        assert len(alone.audit_) == 60
+        assert alone.weights_[0] == 1
+        others = CleanedClassifier(mode=mode).fit(rows, labels)
+        np.testing.assert_allclose(alone.weights_[1:], others.weights_, atol=0.02)
