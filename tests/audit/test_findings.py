@@ -93,6 +93,19 @@ def test_many_copies_of_one_example_are_one_group() -> None:
     assert duplicates(thrice) == {i: i % 1000 for i in range(3000)}
 
 
+def test_rows_that_are_equal_by_chance_are_no_copies() -> None:
+    pandas = pytest.importorskip("pandas")
+    draw = np.random.default_rng(0).integers(0, 5, (400, 12))
+    table = pandas.DataFrame(draw[:, :3], columns=list("abc")).assign(d=[*map("pqrst".__getitem__, draw[:, 3])])
+    table["label"] = draw[:, 0] > 2
+    made = audit(table, against=table, quiet=True)
+    assert {"duplicates", "conflicts", "leaks"}.isdisjoint(made.findings.masks())
+    assert any("equal rows occur by chance" in note for note in made.summary["notes"])
+    for more in ({"real": np.sin(np.arange(400))}, {f"m{i}": draw[:, i] for i in range(4, 12)}):
+        made = audit(pandas.concat([table.assign(**more)] * 3), quiet=True)
+        assert made.findings.counts()["near_duplicates"] == 1200
+
+
 def test_what_all_rows_have_in_common_makes_no_duplicates_and_hides_none() -> None:
     x, labels = clusters(20)
     both = torch.cat([x, copies(x, [3, 4, 5])])
@@ -169,8 +182,8 @@ def test_tables_with_other_categories_are_refused_by_name() -> None:
     pandas = pytest.importorskip("pandas")
 
     def table(*colours: str) -> object:
-        size = [float(i % 7) for i in range(40)]
-        rows = {"size": size, "colour": colours * 20, "label": ["a", "b"] * 20}
+        size = np.sin(range(40))
+        rows = {"size": size, "weight": np.cos(range(40)), "colour": colours * 20, "label": ["a", "b"] * 20}
         return pandas.DataFrame(rows)
 
     with pytest.raises(InputError, match="audited has 'colour=green'; only the other has 'colour=red'"):

@@ -18,6 +18,7 @@ from torch.nn.functional import adaptive_avg_pool2d, conv2d
 from bayesmooth.audit.neighbours import Keys, group_copies, hash_rows, unit_rows
 from bayesmooth.audit.predictors import read_rows
 from bayesmooth.data import Source
+from bayesmooth.data.features import Reading
 from bayesmooth.data.source import Kind, Note
 from bayesmooth.errors import InputError
 from bayesmooth.progress import track
@@ -35,7 +36,8 @@ FINDINGS = {
 
 NEAREST = 10  # as many as cleanlab's Datalab takes
 CLOSE = 0.25  # share of the usual distance to the nearest neighbour below which examples are near duplicates
-CHANCE = 0.001  # share of the examples that may be that close by chance; in few dimensions this lowers CLOSE
+CHANCE = 0.001  # share of the examples that may be that close by chance; in few dimensions this lowers CLOSE, and
+# where more rows equal one by chance, as in a table of a few categories, no near duplicates and leaks are told
 ROUNDING = 1e-3  # distance of equal rows in float32, at most
 FENCE = 2.0  # interquartile ranges beyond the quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
 RARE_SHARE = 0.1  # of an even share of the examples: classes with less are rare
@@ -101,7 +103,7 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
 
     >>> from bayesmooth.data import Labels
     >>> labels = torch.tensor([0, 0, 1, 1, 0])
-    >>> five = Source(torch.eye(4)[[0, 1, 2, 3, 3]], Labels(labels, ("a", "b")))
+    >>> five = Source(torch.arange(16.0).view(4, 4)[[0, 1, 2, 3, 3]], Labels(labels, ("a", "b")))
     >>> find(five, labels).counts()["near_duplicates_with_different_labels"]
     2
     """
@@ -122,7 +124,8 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
         linked = [(every[of >= 0], of[of >= 0]) for of in (first, same)]
         first = np.where((first < 0) & (same < 0), -1, join_pairs(np.concatenate(linked, 1), every))
     copies = labels_there = None
-    if against is not None:
+    chance = rows.equal_by_chance > CHANCE
+    if against is not None and not chance:
         theirs = CentredRows.of(against, rows.mean)
         index, away = rows.measure_nearest(1, theirs)
         nearest = theirs.first[index[rows.group, 0]]
@@ -135,8 +138,8 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
     differs = (first >= 0) & (given != given[first])
     return Findings(
         rare_class=rare,
-        duplicate_of=first,
-        conflicting=(first >= 0) & np.isin(first, first[differs]),
+        duplicate_of=None if chance else first,
+        conflicting=None if chance else (first >= 0) & np.isin(first, first[differs]),
         outlier_score=(mean / fence)[rows.group],
         in_other_split=copies,
         label_in_other_split=labels_there,
@@ -156,16 +159,25 @@ class CentredRows(NamedTuple):
     """Position of the unit row of each example (N,)."""
     first: Array
     """Position of the first example that has each unit row (U,)."""
+    equal_by_chance: float
+    """The number of rows that equal one of them by chance, from the columns as if they were independent."""
 
     @classmethod
     def of(cls, source: Source, mean: Tensor | None = None) -> "CentredRows":
         """`mean` is that of the rows that these are compared with."""
         rows = read_rows(source)
         group, first = group_copies(hash_rows(rows))
+        distinct, reading, equal = rows[first], source.reading or Reading(), float(len(rows))
+        widths = [1] * len(reading.numbers) + [len(levels) for levels in reading.categories.values()]
+        for column in torch.split(distinct, widths or [1] * rows.shape[1], 1):
+            if equal < CHANCE:
+                break
+            times = torch.bincount(group_copies(hash_rows(column))[0]).double()
+            equal *= float(times @ (times - 1)) / max(len(first) * (len(first) - 1), 1)
         mean = rows.mean(0, dtype=torch.float64).float() if mean is None else mean
         rows -= mean
         lengths = torch.linalg.vector_norm(rows, dim=1)
-        return cls(unit_rows(rows[first]), mean, lengths.numpy(), group.numpy(), first.numpy())
+        return cls(unit_rows(rows[first]), mean, lengths.numpy(), group.numpy(), first.numpy(), equal)
 
     def measure_nearest(self, k: int, other: "CentredRows | None" = None) -> tuple[Array, Array]:
         """Positions and distances (U, k) of the nearest unit rows; without `other` none is its own."""
