@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bayesmooth.data.arrays import as_finite
 from bayesmooth.data.labels import MISSING, as_text
-from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
+from bayesmooth.data.pictures import SHOWN_SIZE, SUFFIXES, ImageFiles
 from bayesmooth.data.source import Columns, Kind, Source
 from bayesmooth.data.tables import Array, as_arrow, is_plain
 from bayesmooth.errors import InputError, require
@@ -306,6 +306,11 @@ def take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | No
         if not lengths:
             raise InputError(f"{source.name}: no column of numbers, texts or pictures: nothing to learn from")
         text = max(lengths, key=lambda name: lengths[name])
+        if 2 * sum(Path(cell).suffix.lower() in SUFFIXES for cell in rows[text].texts) > len(rows[text]):
+            raise InputError(
+                f"{source.name}: column {text!r} holds paths of pictures; name it with image (--image), or a column of "
+                "texts with text (--text)"
+            )
     if text or image:
         source = source.note(Kind.LEARNED, f"learned from column {text or image!r} alone")
     meta = {"text": rows[text].texts} if text else {name: rows[name].texts for name in shown}

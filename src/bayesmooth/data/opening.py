@@ -219,7 +219,8 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
         return source
     rows, named = read_cells(source), [str(name) for name in columns.features or ()]
     for column in filter(None, (columns.text, columns.image, *named)):
-        table.find(column)
+        if table.find(column) in {*table.label_columns, table.clean_column}:
+            raise InputError(f"{table.where}: column {column!r} holds the labels; learn from others")
     taken = {*table.label_columns, table.clean_column, table.id_column, columns.annotator, "split"}
     taken |= {*(columns.predicted or ())}
     names = named or [name for name in rows if name not in {*taken, "id", *PICTURES}]
