@@ -200,6 +200,12 @@ def test_an_embedding_function_of_the_users_own_is_called_with_batches() -> None
     assert examples.notes[-1].text == "texts encoded by length"
 
 
+def test_sparse_rows_are_read_as_any_others() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    for rows in (sparse.csr_matrix(X), sparse.csr_array(X)):
+        assert np.array_equal(opened(rows, GIVEN).inputs, X)
+
+
 @pytest.mark.parametrize(
     ("rows", "labels", "message"),
     [
