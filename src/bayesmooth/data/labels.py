@@ -234,7 +234,8 @@ class Labels:
         """A label that somebody wrote, as these labels write it; an unknown tag is an error."""
         if self.vocabulary is not None:
             return self.vocabulary.write(split_tags(text, self.vocabulary.separator), where)
-        return unicodedata.normalize("NFC", text)
+        label = unicodedata.normalize("NFC", text)
+        return label if label in self.names else label.strip()
 
     def edit_cells(
         self, cells: Mapping[str, Sequence[str]], wanted: Mapping[int, str], numbered: bool = False
