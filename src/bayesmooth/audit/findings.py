@@ -128,6 +128,9 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
     if against is not None and not chance:
         theirs = CentredRows.of(against, rows.mean)
         index, away = rows.measure_nearest(1, theirs)
+        place = np.searchsorted(theirs.hashes, rows.hashes).clip(max=len(theirs.hashes) - 1)
+        equal = theirs.hashes[place] == rows.hashes  # by direction alone, in few dimensions another may be as near
+        index[equal, 0], away[equal, 0] = place[equal], 0.0
         nearest = theirs.first[index[rows.group, 0]]
         leaked = (away[rows.group, 0] < closest) & are_as_long(rows.lengths, theirs.lengths[nearest], closest)
         ids, texts = np.array(against.ids, object), np.array(against.labels.texts(), object)
@@ -159,6 +162,8 @@ class CentredRows(NamedTuple):
     """Position of the unit row of each example (N,)."""
     first: Array
     """Position of the first example that has each unit row (U,)."""
+    hashes: Array
+    """Of the unit rows (U,), ascending."""
     equal_by_chance: float
     """The number of rows that equal one of them by chance, from the columns as if they were independent."""
 
@@ -166,7 +171,8 @@ class CentredRows(NamedTuple):
     def of(cls, source: Source, mean: Tensor | None = None) -> "CentredRows":
         """`mean` is that of the rows that these are compared with."""
         rows = read_rows(source)
-        group, first = group_copies(hash_rows(rows))
+        hashes = hash_rows(rows)
+        group, first = group_copies(hashes)
         distinct, reading, equal = rows[first], source.reading or Reading(), float(len(rows))
         widths = [1] * len(reading.numbers) + [len(levels) for levels in reading.categories.values()]
         for column in torch.split(distinct, widths or [1] * rows.shape[1], 1):
@@ -177,7 +183,8 @@ class CentredRows(NamedTuple):
         mean = rows.mean(0, dtype=torch.float64).float() if mean is None else mean
         rows -= mean
         lengths = torch.linalg.vector_norm(rows, dim=1)
-        return cls(unit_rows(rows[first]), mean, lengths.numpy(), group.numpy(), first.numpy(), equal)
+        unit, arrays = unit_rows(distinct - mean), (part.numpy() for part in (lengths, group, first, hashes[first]))
+        return cls(unit, mean, *arrays, equal)
 
     def measure_nearest(self, k: int, other: "CentredRows | None" = None) -> tuple[Array, Array]:
         """Positions and distances (U, k) of the nearest unit rows; without `other` none is its own."""

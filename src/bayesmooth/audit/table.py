@@ -250,7 +250,7 @@ class Audit:
         masks = self.findings.masks()
         for kind in kinds:
             if kind not in masks:
-                raise InputError(f"--fail-on {kind}: this audit could not look for any")
+                raise InputError(f"--fail-on {kind}: this audit could not look for any; leave it out")
             if count := int(masks[kind].sum()):
                 failures.append(f"{count:,} {FINDINGS[kind].replace('_', ' ')} ({kind})")
         return failures

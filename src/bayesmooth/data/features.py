@@ -307,10 +307,7 @@ def take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | No
             raise InputError(f"{source.name}: no column of numbers, texts or pictures: nothing to learn from")
         text = max(lengths, key=lambda name: lengths[name])
         if 2 * sum(Path(cell).suffix.lower() in SUFFIXES for cell in rows[text].texts) > len(rows[text]):
-            raise InputError(
-                f"{source.name}: column {text!r} holds paths of pictures; name it with image (--image), or a column of "
-                "texts with text (--text)"
-            )
+            raise InputError(f"{source.name}: column {text!r} holds paths of pictures; name it with image (--image)")
     if text or image:
         source = source.note(Kind.LEARNED, f"learned from column {text or image!r} alone")
     meta = {"text": rows[text].texts} if text else {name: rows[name].texts for name in shown}
