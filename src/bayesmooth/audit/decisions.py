@@ -82,14 +82,12 @@ def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
     for row in decisions:
         if row.id in twice:
             raise InputError(
-                f"decision on id {row.id!r}, which several rows have; make the ids unique and audit again; votes "
-                "are cleaned in audit.csv"
+                f"decision on id {row.id!r}, which several rows have; clean audit.csv if they are votes, or mend ids"
             )
         if row.id not in positions:
             raise InputError(
-                f"decision on id {row.id!r}, which the labels do not have; "
-                "give the file that was audited, with the same column of labels and of ids (--label, --id); if its "
-                "rows changed since, audit it again"
+                f"decision on id {row.id!r}, which the labels do not have; give the file that was audited, "
+                "with the same columns (--label, --id), or audit it again if its rows changed since"
             )
         where, at = f"decision on id {row.id!r}", positions[row.id]
         if labels.parse(row.given, where) != texts[at]:
@@ -100,9 +98,7 @@ def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
         if row.new_label:
             corrected[at] = labels.parse(row.new_label, where)
             if corrected[at] in unread:
-                raise InputError(
-                    f"id {row.id!r}: {row.new_label!r} means that a label is missing; give it another name"
-                )
+                raise InputError(f"id {row.id!r}: {row.new_label!r} means that a label is missing; rename it")
             if named and corrected[at] not in labels.names:
                 classes = ", ".join(labels.names[:20])
                 raise InputError(f"id {row.id!r}: unknown class {row.new_label!r}; known: {classes}")
@@ -123,11 +119,9 @@ def clean(
 ) -> Corrected:
     """Write `out`: the labels with the decisions applied, in the format they came in, all else as it was.
 
-    `labels` are the audited data (a CSV, TSV, Parquet, .npz or .npy file, a Hugging Face data set on disk, a folder of
-    pictures) or their `audit.csv`. `columns` give the meaning of the columns, by the names of
-    `bayesmooth.data.Columns` (`label`, `id`, `class_names`, `encoding`, `tags`, `separator`); else those that were
-    audited count, if the `audit` is at hand (a folder; by default that of the decisions, or `audit`), else the usual
-    names. Rows without ids are known by their content. No input is ever written to.
+    `labels` are the audited data, a file or a folder, or their `audit.csv`. `columns` give the meaning of the columns,
+    by the names of `bayesmooth.data.Columns`; else those that were audited count, if the `audit` is at hand (a folder;
+    by default that of the decisions, or `audit`), else the usual names. No input is ever written to.
 
     `drop_duplicates` leaves out all but the first of the near duplicates that have the same label in the end,
     `drop_unreadable` the pictures that the audit could not read.

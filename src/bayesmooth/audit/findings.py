@@ -108,14 +108,13 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
     2
     """
     given = labels.numpy()
-    colours, odd = inspect_pictures(source)
-    problems = (*source.problems, *odd)
+    colours, source = inspect_pictures(source)
     rare = np.zeros(len(given), bool)
     if source.labels.kind != "tags":
         counts = np.bincount(given)
         rare = (counts < RARE_SHARE * len(given) / (counts > 0).sum())[given]
     if not embedded or len(given) < 3:
-        return Findings(rare_class=rare, problems=problems)
+        return Findings(rare_class=rare, problems=source.problems)
     rows = CentredRows.of(source)
     distance, closest, first = find_near_duplicates(rows)
     if colours is not None:  # examples that are copies by their rows or by their looks are one group
@@ -146,7 +145,7 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
         outlier_score=(mean / fence)[rows.group],
         in_other_split=copies,
         label_in_other_split=labels_there,
-        problems=problems,
+        problems=source.problems,
     )
 
 
@@ -183,8 +182,8 @@ class CentredRows(NamedTuple):
         mean = rows.mean(0, dtype=torch.float64).float() if mean is None else mean
         rows -= mean
         lengths = torch.linalg.vector_norm(rows, dim=1)
-        unit, arrays = unit_rows(distinct - mean), (part.numpy() for part in (lengths, group, first, hashes[first]))
-        return cls(unit, mean, *arrays, equal)
+        unit = unit_rows(distinct - mean)
+        return cls(unit, mean, lengths.numpy(), group.numpy(), first.numpy(), hashes[first].numpy(), equal)
 
     def measure_nearest(self, k: int, other: "CentredRows | None" = None) -> tuple[Array, Array]:
         """Positions and distances (U, k) of the nearest unit rows; without `other` none is its own."""
@@ -240,15 +239,15 @@ def join_pairs(pairs: Array, names: Array) -> Array:
             return names[order[lowest]]
 
 
-def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
-    """The colours of pictures, by which copies are recognised also after they were resized or compressed again, and a
-    note for each kind of odd pictures that occurs.
+def inspect_pictures(source: Source) -> tuple[Tensor | None, Source]:
+    """The colours of pictures, by which copies are recognised also after they were resized or compressed again, and
+    the source with a note for each kind of odd pictures that occurs.
 
     None where there are no pictures, or one of them cannot be opened: it is among the problems already.
     """
     pictures = source.pictures
     if pictures is None:
-        return None, []
+        return None, source
     kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]], dtype=torch.float32, device="cpu")
     parts, measured = torch.split(torch.arange(len(source), device="cpu"), PICTURES_AT_ONCE), []
     try:
@@ -264,7 +263,7 @@ def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
             brightest = grey.flatten(1).quantile(0.99, dim=1)
             measured.append((tiles, variance, brightest, edges / variance.clamp_min(1e-6)))
     except InputError:
-        return None, []
+        return None, source
     colours, variances, bright, sharpness = map(torch.cat, zip(*measured, strict=True))
     blank = variances.sqrt() < BLANK
     dark = (bright < DARK) & ~blank
@@ -272,10 +271,7 @@ def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
     low, middle, high = (float(usual.quantile(q)) for q in (0.25, 0.5, 0.75))
     fence = min(low - FENCE * (high - low), middle - log(BLURRED))
     blurred = (usual < fence) & ~blank & ~dark & (len(usual) >= FEWEST)
-    notes = []
     for (kind, words), odd in zip(ODD.items(), (blank, dark, blurred), strict=True):
-        ids = tuple(source.ids[i] for i in odd.nonzero().flatten().tolist())
-        if ids:
-            count = "1 picture is" if len(ids) == 1 else f"{len(ids)} pictures are"
-            notes.append(Note(kind, f"{count} {words}", ids))
-    return colours, notes
+        if odd.any():
+            source = source.note(kind, f"{int(odd.sum())} of {len(source)} pictures are {words}", odd)
+    return colours, source

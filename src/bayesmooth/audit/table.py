@@ -22,7 +22,7 @@ from bayesmooth.data import Source
 from bayesmooth.data.features import SHEET_ROW
 from bayesmooth.data.tables import guard
 from bayesmooth.errors import InputError, one_of, require
-from bayesmooth.files import check_directory, write_together
+from bayesmooth.files import write_together
 from bayesmooth.progress import format_percent
 
 if TYPE_CHECKING:
@@ -213,9 +213,7 @@ class Audit:
     def soft_labels(self) -> Array:
         """N×K: the probability of every class to be the true one, as targets for training."""
         if self.probabilities is None:
-            raise InputError(
-                "soft_labels: no probabilities of classes here; those of tags are audit.tags.probabilities"
-            )
+            raise InputError("soft_labels: no probabilities of classes; those of tags are audit.tags.probabilities")
         return np.asarray(self.probabilities, np.float64)
 
     def to_frame(self) -> Any:
@@ -242,11 +240,9 @@ class Audit:
         findings that must not occur.
         """
         failures, least = [], self.summary.get("noise_rate_at_least")
-        if above is not None and least is None:
-            failures.append("it cannot be told how many labels are wrong")
-        elif above is not None and least is not None and least > above:
-            shares = format_percent(least), format_percent(above)
-            failures.append("at least {} of the labels are wrong, more than {}".format(*shares))
+        if above is not None and (least is None or least > above):
+            shown = f"at least {format_percent(least or 0)} of the labels are wrong, more than {format_percent(above)}"
+            failures.append("it cannot be told how many labels are wrong" if least is None else shown)
         masks = self.findings.masks()
         for kind in kinds:
             if kind not in masks:
@@ -300,7 +296,6 @@ class Audit:
             files["annotators.csv"] = write_csv({key: [one[key] for one in people] for key in people[0]})
             files["label_again.csv"] = write_csv(dict(zip(columns, zip(*again, strict=True), strict=True)))
         files["audit.html"] = render(self, title=title, thumbnails=thumbnails)
-        check_directory(folder)
         write_together(folder, files)
         for name in FILES - files.keys():  # of an audit that was here before
             (folder / name).unlink(missing_ok=True)

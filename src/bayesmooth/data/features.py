@@ -222,8 +222,7 @@ class Reading:
         for name, part in parts.items():
             if part.shape[1] != (self.vectors[name] or part.shape[1]):
                 raise InputError(
-                    f"{source.name}: column {name!r}: vectors of {part.shape[1]} numbers; in training they had "
-                    f"{self.vectors[name]}"
+                    f"{source.name}: column {name!r}: {part.shape[1]} numbers per row, {self.vectors[name]} in training"
                 )
         lengths = {name: part.shape[1] for name, part in parts.items()}
         return replace(source, inputs=torch.cat([*parts.values()], 1), reading=replace(self, vectors=lengths))
@@ -254,8 +253,7 @@ def learn_reading(rows: Rows, names: Sequence[str], named: bool) -> tuple[Readin
     if named and left:
         name = next(iter(left))
         raise InputError(
-            f"{rows[name].table.where}: column {name!r} holds neither numbers nor a few categories; leave it out of "
-            "the features"
+            f"{rows[name].table.where}: column {name!r} holds neither numbers nor a few categories; leave it out"
         )
     return Reading(numbers=numbers, categories=kinds), left
 

@@ -105,17 +105,14 @@ def split_rows(path: Path, text: str, mark: str) -> list[tuple[Any, ...]]:
                 starts.append(end if len(rows) > 1 else 0)
             end = reader.line_num
     except csv.Error:
-        raise InputError(
-            f"{path}: row {number + 1} has a stray quotation mark; double those inside of a field"
-        ) from None
+        raise InputError(f"{path}: row {number + 1} has a stray quotation mark; double those in a field") from None
     if not rows:
         raise InputError(f"{path}: empty; its first line must name the columns")
     width = len(rows[0][1])
     for number, row in rows:
         if len(row) > width:
             raise InputError(
-                f"{path}: row {number} has {len(row)} fields, the header {width}; quote the field that has a {mark!r} "
-                "in it"
+                f"{path}: row {number} has {len(row)} fields, the header {width}; quote the field with a {mark!r}"
             )
         row += [""] * (width - len(row))
     ends = [*starts[1:], len(lines)]

@@ -116,9 +116,7 @@ def _open_object(what: Any, columns: Columns) -> Table:
         return Table("rows", columns, make_records("rows", what), len(what))
     if isinstance(what, Dataset | DataLoader):
         return read_torch(what, columns)
-    raise InputError(
-        f"a {type(what).__name__}: no data; give a path, a data frame, a data set, a Source, or arrays with labels"
-    )
+    raise InputError(f"a {type(what).__name__}: no data; give a path, frame, data set, Source, or arrays with labels")
 
 
 def _open_path(path: Path, columns: Columns, labels: Any, labelled: bool) -> Table:

@@ -132,9 +132,7 @@ class Columns:
             if isinstance(getattr(self, name), str):
                 raise InputError(f"{name}={getattr(self, name)!r}: must be a list of names")
         if self.annotator is not None and (self.tags is not None or self.separator is not None):
-            raise InputError(
-                "annotator with several labels per example: votes are on one label: audit one tag at a time"
-            )
+            raise InputError("annotator with several labels per example: votes are on one; audit one tag at a time")
 
     @property
     def clean_options(self) -> dict[str, str | list[str]]:
