@@ -179,8 +179,7 @@ class Labels:
         """
         if share := next((label for _, _, label in votes if re.fullmatch(r"0?\.\d*[1-9]\d*", label)), None):
             raise InputError(
-                f"votes such as {share}: probabilities are no votes; give the class that each annotator chose, or "
-                "audit them with bayesmooth.audit_probabilities (--probabilities)"
+                f"votes such as {share} are probabilities; give classes, or use audit_probabilities (--probabilities)"
             )
         counts: dict[int, Counter[str]] = {}
         for row, _, label in votes:

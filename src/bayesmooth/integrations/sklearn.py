@@ -284,8 +284,7 @@ class CleanedClassifier(_Classifier):
     def _audit(self, estimator: Any, X: Any, labels: Array) -> Audit:
         names = [str(name) for name in self.classes_]
         if self.by == "features":
-            spread = X.std(0)
-            rows = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)
+            rows = require("sklearn.preprocessing", "data").StandardScaler().fit_transform(X)
             return audit(rows, labels, class_names=names, quiet=True)
         selection = require("sklearn.model_selection", "data")
         folds = selection.StratifiedKFold(self.folds, shuffle=True, random_state=self.random_state)
