@@ -236,10 +236,11 @@ class Audit:
     def find_failures(self, above: float | None, kinds: Sequence[str] = ()) -> list[str]:
         """The reasons why these data should not pass, in words; empty where they should.
 
-        `above` is the share of wrong labels that is allowed, held against the lower bound of the audit. `kinds` are
+        `above` is the share of wrong labels that is allowed, held against the lower bound of the audit, or of a review. `kinds` are
         findings that must not occur.
         """
-        failures, least = [], self.summary.get("noise_rate_at_least")
+        failures, reviewed = list[str](), self.summary.get("error_rate")
+        least = reviewed["low"] if reviewed else self.summary.get("noise_rate_at_least")
         if above is not None and (least is None or least > above):
             shown = f"at least {format_percent(least or 0)} of the labels are wrong, more than {format_percent(above)}"
             failures.append("it cannot be told how many labels are wrong" if least is None else shown)
