@@ -194,5 +194,7 @@ def test_a_class_is_never_lost_by_dropping():
         assert set(alone.estimator_.classes_) >= {0, 1, 7}
         assert len(alone.audit_) == 60
         assert alone.weights_[0] == 1
+        assert alone.predict_proba(rows).shape == (60, 4)
+        assert (alone.classes_[alone.predict_proba(rows).argmax(1)] == alone.predict(rows)).all()
         others = CleanedClassifier(mode=mode).fit(rows, labels)
         np.testing.assert_allclose(alone.weights_[1:], others.weights_, atol=0.02)

@@ -275,7 +275,9 @@ class CleanedClassifier(_Classifier):
     def predict_proba(self, X: Any) -> Array:
         """The estimator's probabilities, one column per class of `classes_`."""
         rows = self._seen(X)
-        return np.asarray(self.estimator_.predict_proba(rows))
+        result = np.zeros((validation._num_samples(rows), len(self.classes_)))
+        result[:, np.searchsorted(self.classes_, self.estimator_.classes_)] = self.estimator_.predict_proba(rows)
+        return result  # relabelling may have left the estimator no example of a class
 
     def _seen(self, X: Any) -> Any:
         validation.check_is_fitted(self)
