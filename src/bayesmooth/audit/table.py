@@ -236,8 +236,8 @@ class Audit:
     def find_failures(self, above: float | None, kinds: Sequence[str] = ()) -> list[str]:
         """The reasons why these data should not pass, in words; empty where they should.
 
-        `above` is the share of wrong labels that is allowed, held against the lower bound of the audit, or of a review. `kinds` are
-        findings that must not occur.
+        `above` is the share of wrong labels that is allowed, held against the lower bound of the audit, or that of a
+        whole review. `kinds` are findings that must not occur.
         """
         failures, reviewed = list[str](), self.summary.get("error_rate")
         least = reviewed["low"] if reviewed else self.summary.get("noise_rate_at_least")

@@ -64,10 +64,10 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
     columns = columns or Columns()
     text, write_text = read_text(path, columns.encoding)
     first = re.split(r"[\r\n]", re.sub(r'"[^"]*"', "", text.lstrip("\r\n")[: 2**16]), maxsplit=1)[0]
-    mark = max("\t;,", key=first.count) if first else ","
+    mark = max("\t;,|", key=first.count) if first else ","
     (_, header, head), *every = split_rows(path, text, mark)
     numbers, rows, lines = ([row[k] for row in every] for k in range(3))
-    guarded, names = header[:3] == AUDIT, [name or f"Unnamed: {at}" for at, name in enumerate(header)]
+    guarded, names = header[:3] == AUDIT, [name.strip(" ") or f"Unnamed: {at}" for at, name in enumerate(header)]
     values = zip(*rows, strict=True) if rows else [()] * len(header)
     pairs = [(n, [*map(unguard, column)] if guarded else column) for n, column in zip(names, values, strict=True)]
 
@@ -78,7 +78,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
             line = lines[row]
             if new := {names.index(name): changed[row] for name, changed in changes.items() if row in changed}:
                 body = line.rstrip("\r\n")
-                fields = re.findall(rf'(?:^|{mark})("(?:[^"]|"")*"|[^{mark}]*)', body)
+                fields = re.findall(rf'(?:^|{re.escape(mark)})("(?:[^"]|"")*"|[^{mark}]*)', body)
                 fields += [""] * (max(new) + 1 - len(fields))  # of a short line
                 for at, text in new.items():
                     value = guard(text) if guarded else text
