@@ -181,15 +181,17 @@ def test_splits_that_cannot_be_compared_are_refused_before_the_fit() -> None:
 def test_tables_with_other_categories_are_refused_by_name() -> None:
     pandas = pytest.importorskip("pandas")
 
-    def table(*colours: str) -> object:
+    def table(*colours: str) -> Any:
         size = np.sin(range(40))
         rows = {"size": size, "colour": colours * 20, "label": ["a", "b"] * 20}
         return pandas.DataFrame(rows)
 
     with pytest.raises(InputError, match="audited has 'colour=green'; only the other has 'colour=red'"):
         audit(table("blue", "green"), against=table("blue", "red"), quiet=True)
-    made = audit(table("blue", "red"), against=table("blue", "red"), quiet=True)
-    assert made.findings.counts()["in_other_split"] == 40
+    other = table("blue", "red").assign(label=["a"] * 20 + [None] * 20)
+    made = audit(table("blue", "red"), against=other, quiet=True)
+    assert made.findings.counts()["in_other_split"] == 20
+    assert "table: 20 of 40 rows have no label and are left out" in made.summary["notes"]
 
 
 def many(monkeypatch: pytest.MonkeyPatch, exact: int) -> tuple[Source, Source, Findings]:

@@ -380,6 +380,8 @@ def make_audit(
     findings = find(source, torch.from_numpy(judged["given"]), embedded=embedded, against=against)
     if embedded and findings.duplicate_of is None:
         summary["notes"].append("near duplicates and leaks are not told: equal rows occur by chance here")
+    if against is not None:
+        summary["notes"] += [f"{against.name}: {note.text}" for note in against.problems]
     if consensus is not None:
         summary["annotators"] = consensus.annotators(source.class_names)
         source = replace(source, meta={**source.meta, "votes": consensus.votes.texts(source.class_names)})
