@@ -101,9 +101,8 @@ def test_rows_that_are_equal_by_chance_are_no_copies() -> None:
     made = audit(table, against=table, quiet=True)
     assert {"duplicates", "conflicts", "leaks"}.isdisjoint(made.findings.masks())
     assert any("equal rows occur by chance" in note for note in made.summary["notes"])
-    for more in ({"real": np.sin(np.arange(400))}, {f"m{i}": draw[:, i] for i in range(4, 12)}):
-        made = audit(pandas.concat([table.assign(**more)] * 3), quiet=True)
-        assert made.findings.counts()["near_duplicates"] == 1200
+    made = audit(pandas.concat([table.assign(**{f"more{i}": draw[:, i] for i in range(4, 12)})] * 3), quiet=True)
+    assert made.findings.counts()["near_duplicates"] == 1200
 
 
 def test_what_all_rows_have_in_common_makes_no_duplicates_and_hides_none() -> None:
@@ -188,8 +187,7 @@ def test_tables_with_other_categories_are_refused_by_name() -> None:
 
     with pytest.raises(InputError, match="audited has 'colour=green'; only the other has 'colour=red'"):
         audit(table("blue", "green"), against=table("blue", "red"), quiet=True)
-    other = table("blue", "red").assign(label=["a"] * 20 + [None] * 20)
-    made = audit(table("blue", "red"), against=other, quiet=True)
+    made = audit(table("blue", "red"), against=table("blue", "red").assign(label=["a"] * 20 + [None] * 20), quiet=True)
     assert made.findings.counts()["in_other_split"] == 20
     assert "table: 20 of 40 rows have no label and are left out" in made.summary["notes"]
 

@@ -75,8 +75,7 @@ def test_predicted_probabilities_are_no_embeddings(tmp_path):
     ],
 )
 def test_a_wrong_array_is_named(tmp_path, changes, message):
-    usual = {"embeddings": X, "labels": [0, 1, 0, 1]}
-    np.savez(tmp_path / "e.npz", **(changes if "data" in changes else usual | changes))
+    np.savez(tmp_path / "e.npz", **({} if "data" in changes else {"embeddings": X, "labels": [0, 1, 0, 1]}) | changes)
     with pytest.raises(InputError, match=message):
         open_source(tmp_path / "e.npz")
 

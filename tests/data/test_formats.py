@@ -99,7 +99,7 @@ def test_objects_of_json_that_do_not_change_stay_to_the_byte(tmp_path: Path, for
     assert out.read_bytes().decode() == form.format(first, new, last)
     source.write(out, dict.fromkeys(source.ids[:2]))
     assert out.read_bytes().decode() == form[: form.find("{")] + last + form[form.rfind("}") + 1 :]
-    with pytest.raises(InputError, match="its labels are int; 'cat' is not one"):
+    with pytest.raises(InputError, match="its labels are numbers; 'cat' is not one"):
         source.write(out, {source.ids[1]: "cat"})
 
 

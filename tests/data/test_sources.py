@@ -70,6 +70,8 @@ def test_labels_may_be_words_bytes_or_in_a_series() -> None:
         assert (made.class_names, worst(made)) == (("bad", "good"), WRONG_IDS)
     numbers = pandas.Series(GIVEN)  # which hands out its values read-only
     assert worst(audit(X, numbers, quiet=True)) == WRONG_IDS
+    sparse = pytest.importorskip("scipy.sparse").csr_matrix(X)
+    assert worst(audit(sparse, GIVEN, quiet=True)) == WRONG_IDS
     learned = torch.from_numpy(X).float().requires_grad_()
     assert worst(audit(learned, torch.from_numpy(GIVEN), quiet=True)) == WRONG_IDS
 
@@ -198,12 +200,6 @@ def test_an_embedding_function_of_the_users_own_is_called_with_batches() -> None
     examples = opened(frame, text="text", encoder=length)
     assert examples.inputs[:2].tolist() == length(TEXTS[:2]).tolist()
     assert examples.notes[-1].text == "texts encoded by length"
-
-
-def test_sparse_rows_are_read_as_any_others() -> None:
-    sparse = pytest.importorskip("scipy.sparse")
-    for rows in (sparse.csr_matrix(X), sparse.csr_array(X)):
-        assert np.array_equal(opened(rows, GIVEN).inputs, X)
 
 
 @pytest.mark.parametrize(

@@ -97,18 +97,9 @@ def test_features_are_standardised_inside():
     one = IVONClassifier(**QUICK).fit(X, Y)
     other = IVONClassifier(**QUICK).fit(1000 * X + 7, Y)
     np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(1000 * X + 7), atol=1e-3)
-
-
-@pytest.mark.parametrize("estimator", [IVONClassifier(**QUICK), CleanedClassifier()])
-def test_features_may_be_large_numbers_of_half_the_precision(estimator):
+    assert [row["accuracy"] for row in one.table_] == [None]  # too few rows to hold any out
     large = (1e37 * X).astype(np.float32)
-    assert clone(estimator).fit(large, Y).score(large, Y) > 0.85
-
-
-def test_accuracy_is_told_of_held_out_rows_alone():
-    assert [row["accuracy"] for row in IVONClassifier(**QUICK).fit(X, Y).table_] == [None]  # too few to hold any out
-    held = IVONClassifier(**QUICK, lr=0.03).fit(np.r_[X, X], np.r_[Y, Y]).table_
-    assert held[0]["accuracy"] > 0.5
+    assert all(clone(model).fit(large, Y).score(large, Y) > 0.85 for model in ESTIMATORS)
 
 
 def network(features, classes):
@@ -192,9 +183,6 @@ def test_a_class_is_never_lost_by_dropping():
     for mode in ("drop", "weight", "relabel"):
         alone = CleanedClassifier(mode=mode).fit(np.r_[[[0.5, 0.5]], rows], np.r_[7, labels])  # not audited
         assert set(alone.estimator_.classes_) >= {0, 1, 7}
-        assert len(alone.audit_) == 60
-        assert alone.weights_[0] == 1
+        assert (len(alone.audit_), alone.weights_[0]) == (60, 1)
         assert alone.predict_proba(rows).shape == (60, 4)
         assert (alone.classes_[alone.predict_proba(rows).argmax(1)] == alone.predict(rows)).all()
-        others = CleanedClassifier(mode=mode).fit(rows, labels)
-        np.testing.assert_allclose(alone.weights_[1:], others.weights_, atol=0.02)

@@ -130,13 +130,11 @@ class Audit:
         least = self.summary.get("noise_rate_at_least") or 0.0
         if wrong == 0:
             return f"None of the {total:,} labels looks wrong."
-        verb = "looks" if wrong == 1 else "look"
+        look = "looks wrong" if wrong == 1 else "look wrong"
         if least >= LEAST_TOLD:
-            return (
-                f"At least {100 * least:.1f}\u00a0% of the labels are wrong, and {wrong:,} of {total:,} {verb} wrong."
-            )
+            return f"At least {100 * least:.1f}\u00a0% of the labels are wrong, and {wrong:,} of {total:,} {look}."
         share = f"{100 * wrong / total:.{1 if wrong / total >= 0.001 else 3}f}\u00a0%"
-        return f"{wrong:,} of {total:,} labels {verb} wrong ({share})."
+        return f"{wrong:,} of {total:,} labels {look} ({share})."
 
     def describe_labels(self) -> dict[str, Any]:
         """The entries of audit.json on every class."""

@@ -150,15 +150,10 @@ def column_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, .
 
 OWN: dict[str, Dataset] = {
     "digits": Dataset(
-        digits,
-        "1,797 handwritten digits of 8 × 8, 10 classes",
-        "none: part of scikit-learn",
-        "pip install 'bayesmooth[data]'",
+        digits, "1,797 digits of 8 × 8, 10 classes", "none: part of scikit-learn", "pip install 'bayesmooth[data]'"
     ),
     "folder": Dataset(
-        folder,
-        "your pictures, one folder per class, as pixels",
-        "PATH/{train,test}/<class>/*.jpg, or PATH/<class>/*.jpg",
+        folder, "your pictures as pixels, by folders", "PATH/{train,test}/<class>/*.jpg, or PATH/<class>/*.jpg"
     ),
     "source": Dataset(
         source,

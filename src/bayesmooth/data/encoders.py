@@ -279,9 +279,7 @@ def _load(name: str, load: Callable[[], Any]) -> Any:
             return load()
     except Exception as error:  # libraries of models raise anything
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-        raise InputError(
-            f"encoder={name!r}: cannot be loaded ({reason}); give `plain`, the name of a model, or its path"
-        ) from None
+        raise InputError(f"encoder={name!r}: cannot be loaded ({reason}); give `plain`, a name or a path") from None
 
 
 def _as_colours(pictures: Tensor) -> Tensor:

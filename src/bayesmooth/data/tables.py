@@ -169,7 +169,7 @@ class Table:
                 try:
                     number = VALUES[text.lower()] if kinds == {bool} else int(text)
                 except (KeyError, ValueError):
-                    names = " or ".join(sorted(kind.__name__ for kind in kinds))
+                    names = "true and false" if kinds == {bool} else "numbers"
                     raise InputError(f"{self.where}: its labels are {names}; {text!r} is not one") from None
                 by_text[text] = next(iter(kinds))(number) if len(kinds) == 1 else number
         return [by_text.get(changed[row], changed[row]) if row in changed else old for row, old in enumerate(values)]
