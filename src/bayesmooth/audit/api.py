@@ -379,9 +379,11 @@ def make_audit(
     }
     findings = find(source, torch.from_numpy(judged["given"]), embedded=embedded, against=against)
     if embedded and findings.duplicate_of is None:
-        summary["notes"].append("near duplicates and leaks are not told: equal rows occur by chance here")
-    if against is not None:
-        summary["notes"] += [f"{against.name}: {note.text}" for note in against.problems]
+        untold = (
+            "near duplicates and leaks" if "outliers" in findings.masks() else "near duplicates, outliers and leaks"
+        )
+        summary["notes"].append(f"{untold} are not told: equal rows occur by chance here")
+    summary["notes"] += [f"{against.name}: {note.text}" for note in against.problems] if against else []
     if consensus is not None:
         summary["annotators"] = consensus.annotators(source.class_names)
         source = replace(source, meta={**source.meta, "votes": consensus.votes.texts(source.class_names)})

@@ -37,7 +37,7 @@ FINDINGS = {
 NEAREST = 10  # as many as cleanlab's Datalab takes
 CLOSE = 0.25  # share of the usual distance to the nearest neighbour below which examples are near duplicates
 CHANCE = 0.001  # share of the examples that may be that close by chance; in few dimensions this lowers CLOSE, and
-# where more rows equal one by chance, as in a table of a few categories, no near duplicates and leaks are told
+# where more rows equal one by chance, as in a table of a few categories, no copies are told, nor outliers if most do
 ROUNDING = 1e-3  # distance of equal rows in float32, at most
 FENCE = 2.0  # interquartile ranges beyond the quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
 RARE_SHARE = 0.1  # of an even share of the examples: classes with less are rare
@@ -142,7 +142,7 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
         rare_class=rare,
         duplicate_of=None if chance else first,
         conflicting=None if chance else (first >= 0) & np.isin(first, first[differs]),
-        outlier_score=(mean / fence)[rows.group],
+        outlier_score=None if chance and 2 * len(rows.first) < len(given) else (mean / fence)[rows.group],
         in_other_split=copies,
         label_in_other_split=labels_there,
         problems=source.problems,

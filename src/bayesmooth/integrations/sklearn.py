@@ -249,8 +249,7 @@ class CleanedClassifier(_Classifier):
         estimator = base.clone(default if self.estimator is None else self.estimator)
         self.audit_ = self._audit(estimator, inputs, labels)
         seen = np.array(self.audit_.ids, np.int64)  # without classes of one example: these labels stay as they are
-        count = round((self.audit_.summary["dropped_in_training"] or 0.0) * len(labels))
-        top = self.audit_.order[:count]  # worst first
+        top = self.audit_.order[: round((self.audit_.summary["dropped_in_training"] or 0.0) * len(labels))]  # the worst
         top = top[self.audit_.contradicted[top]]
         given, worst, options = labels.copy(), seen[top], {}
         self.weights_: Array = np.ones(len(labels))
