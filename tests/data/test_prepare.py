@@ -60,9 +60,7 @@ def test_predictions_of_somebody_else_need_no_second_example_of_a_class() -> Non
     assert made.columns()["problem"] == ["", "", "", "", "", "single_example"]
 
 
-def test_nothing_is_learned_from_the_label_itself_or_from_names_of_pictures() -> None:
-    with pytest.raises(InputError, match="'label' holds the labels"):
-        audit(reviews(), features=["label"], quiet=True)
+def test_names_of_pictures_are_no_texts() -> None:
     with pytest.raises(InputError, match=r"'text' holds paths of pictures.* \(--image\)"):
         audit(reviews(text=[f"{name}/{i}.JPG" for i, name in enumerate(NAMES)]), quiet=True)
 

@@ -174,6 +174,7 @@ def test_what_cannot_work_is_refused_before_anything_is_embedded(change: Any, me
         ({"label": "kind"}, "no column 'kind'"),
         ({"text": "review"}, "no column 'review'"),
         ({"features": ["z"]}, "no column 'z', only"),
+        ({"features": ["x", "label"]}, "'label' holds the labels"),
         ({"id": "key"}, "no column 'key'"),
     ],
 )

@@ -302,7 +302,7 @@ def take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | No
     if text is None and source.pictures is None:
         lengths = {name: sum(map(len, rows[name].texts)) for name in shown if name != "id"}
         if not lengths:
-            raise InputError(f"{source.name}: no column of numbers, texts or pictures: nothing to learn from")
+            raise InputError(f"{source.name}: no inputs beside ids and row numbers; name some (--features)")
         text = max(lengths, key=lambda name: lengths[name])
         if 2 * sum(Path(cell).suffix.lower() in SUFFIXES for cell in rows[text].texts) > len(rows[text]):
             raise InputError(f"{source.name}: column {text!r} holds paths of pictures; name it with image (--image)")
