@@ -269,7 +269,10 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.mark.filterwarnings("ignore:Nothing can be told")
 def test_copies_survive_resizing_and_compression_and_odd_pictures_are_named(photos: Path) -> None:
-    made = audit(photos, encoder=lambda batch: torch.rand(len(batch), 6), quiet=True)
+    small = [torch.from_numpy(np.array(change(draw(i), 70, 60))).permute(2, 0, 1) for i in (30, 60, 61)]
+    other = Source(torch.rand(3, 6), Labels(torch.arange(3) % 2, ("cat", "dog")), pictures=torch.stack(small))
+    made = audit(photos, encoder=lambda batch: torch.rand(len(batch), 6), against=other, quiet=True)
+    assert {a: b for a, b in zip(made.ids, made.columns()["in_other_split"], strict=True) if b} == {"dog/30.png": "0"}
     first = made.columns()["duplicate_of"]
     copies = dict(zip(made.ids, first, strict=True))
     assert {id for id, of in copies.items() if of} == {

@@ -60,11 +60,6 @@ def test_predictions_of_somebody_else_need_no_second_example_of_a_class() -> Non
     assert made.columns()["problem"] == ["", "", "", "", "", "single_example"]
 
 
-def test_names_of_pictures_are_no_texts() -> None:
-    with pytest.raises(InputError, match=r"'text' holds paths of pictures.* \(--image\)"):
-        audit(reviews(text=[f"{name}/{i}.JPG" for i, name in enumerate(NAMES)]), quiet=True)
-
-
 def test_empty_texts_are_no_conflicting_copies() -> None:
     texts = [" " if i in (3, 4, 5) else text for i, text in enumerate(TEXTS)]
     made = run(reviews(text=texts))

@@ -117,23 +117,30 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
         return Findings(rare_class=rare, problems=source.problems)
     rows = CentredRows.of(source)
     distance, closest, first = find_near_duplicates(rows)
+    views = [] if against is None else [(rows, closest, against)]
     if colours is not None:  # examples that are copies by their rows or by their looks are one group
-        same = find_near_duplicates(CentredRows.of(replace(source, inputs=colours, mean=None, std=None)))[2]
+        looks = CentredRows.of(replace(source, inputs=colours, mean=None, std=None))
+        _, alike, same = find_near_duplicates(looks)
+        if against is not None and (others := inspect_pictures(against)[0]) is not None:
+            views.append((looks, alike, replace(against, inputs=others, mean=None, std=None)))
         every = np.arange(len(given))
         linked = [(every[of >= 0], of[of >= 0]) for of in (first, same)]
         first = np.where((first < 0) & (same < 0), -1, join_pairs(np.concatenate(linked, 1), every))
     copies = labels_there = None
     chance = rows.equal_by_chance > CHANCE
     if against is not None and not chance:
-        theirs = CentredRows.of(against, rows.mean)
-        index, away = rows.measure_nearest(1, theirs)
-        place = np.searchsorted(theirs.hashes, rows.hashes).clip(max=len(theirs.hashes) - 1)
-        equal = theirs.hashes[place] == rows.hashes  # by direction alone, in few dimensions another may be as near
-        index[equal, 0], away[equal, 0] = place[equal], 0.0
-        nearest = theirs.first[index[rows.group, 0]]
-        leaked = (away[rows.group, 0] < closest) & are_as_long(rows.lengths, theirs.lengths[nearest], closest)
-        ids, texts = np.array(against.ids, object), np.array(against.labels.texts(), object)
-        copies, labels_there = (np.where(leaked, part[nearest], "") for part in (ids, texts))
+        copy = np.full(len(given), -1)
+        for own, limit, other in views:
+            theirs = CentredRows.of(other, own.mean)
+            index, away = own.measure_nearest(1, theirs)
+            place = np.searchsorted(theirs.hashes, own.hashes).clip(max=len(theirs.hashes) - 1)
+            equal = theirs.hashes[place] == own.hashes  # by direction alone, in few dimensions another may be as near
+            index[equal, 0], away[equal, 0] = place[equal], 0.0
+            nearest = theirs.first[index[own.group, 0]]
+            leaked = (away[own.group, 0] < limit) & are_as_long(own.lengths, theirs.lengths[nearest], limit)
+            copy = np.where(leaked & (copy < 0), nearest, copy)
+        named = (np.array(names, object)[copy] for names in (against.ids, against.labels.texts()))
+        copies, labels_there = (np.where(copy < 0, "", part) for part in named)
     mean = distance.mean(1)
     low, high = np.quantile(mean, [0.25, 0.75])
     fence = max(float(high + FENCE * (high - low)), ROUNDING)
