@@ -331,14 +331,11 @@ def open_other_split(against: Any, source: Source, columns: Columns, encoder: An
         )
     if other.input_shape != source.input_shape:
         raise InputError(
-            f"against: {other.name} has rows of shape {list(other.input_shape)}, {source.name} of "
-            f"{list(source.input_shape)}; both must come from the same encoder or have the same columns"
+            f"against: {other.name} has rows of shape {[*other.input_shape]}, {source.name} of "
+            f"{[*source.input_shape]}; use the same encoder or columns"
         )
     if other.texts is not None and other.reading is not None and other.reading.encoder == PLAIN:
-        raise InputError(
-            f"against: {other.name} and {source.name} are texts encoded by TF-IDF, each its own way; name an encoder "
-            "(--encoder), or pip install 'bayesmooth[audit]'"
-        )
+        raise InputError("against: TF-IDF encodes each split its own way; name an encoder (--encoder)")
     return replace(other, mean=source.mean, std=source.std)
 
 
