@@ -169,8 +169,8 @@ def check_output(path: Path | None, kinds: Sequence[str] = ()) -> None:
         return
     if kinds and path.suffix.lower() not in kinds:
         raise InputError(f"{path}: must end in {', '.join(kinds)}; choose one of those")
-    if path.is_dir():
-        raise InputError(f"{path}: is a directory; choose another place")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is a directory or a device; choose another place")
     check_directory(path.parent)
 
 

@@ -128,7 +128,7 @@ def test_a_table_with_one_row_per_vote_gives_the_same_and_files_to_act_on(
 def test_probabilities_are_no_votes() -> None:
     x, votes, _ = crowd()
     shares = np.random.default_rng(0).random(votes.shape).round(1)
-    with pytest.raises(InputError, match=r"votes such as 0\.\d: .*bayesmooth\.audit_probabilities"):
+    with pytest.raises(InputError, match=r"votes such as 0\.\d are .*audit_probabilities"):
         audit_votes(x, shares, quiet=True)
 
 

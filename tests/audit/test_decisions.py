@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bayesmooth.audit import audit
 from bayesmooth.audit.decisions import clean, read_decisions
 from bayesmooth.cli import main
 from bayesmooth.data import Columns, open_source
@@ -51,10 +52,10 @@ def test_only_relabelled_rows_change_and_removed_ones_leave(labels: Path, tmp_pa
 
 
 def test_label_that_no_row_has_makes_a_new_class(labels: Path, tmp_path: Path) -> None:
-    decisions = decisions_file(tmp_path, "a,cat,relabel,bird\n")
+    decisions = decisions_file(tmp_path, "a,cat,relabel,bird \n")  # a blank makes no class of its own
     clean(labels, decisions, tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == LABELS.replace("a,train,cat", "a,train,bird")
-    with pytest.raises(InputError, match="id 'a': unknown class 'bird'"):
+    with pytest.raises(InputError, match="id 'a': unknown class 'bird "):
         clean(labels, decisions, tmp_path / "no.csv", class_names=("cat", "dog"))
 
 
@@ -84,6 +85,7 @@ def test_any_id_survives_the_file(tmp_path_factory: pytest.TempPathFactory, ids:
         ("a,cat,delete,\n", "'delete' is none of keep, relabel, remove, skip"),
         ("a,cat,relabel,\n", "new_label goes with relabel"),
         ("a,cat,keep,dog\n", "new_label goes with relabel"),
+        ("a,cat,relabel, NA\n", "id 'a': ' NA' means that a label is missing"),
         ("a,cat,keep,,\n", "row 2 has 5 fields, the header 4"),
         ("z,cat,keep,\n", "decision on id 'z', which the labels do not have"),
         ("a,dog,keep,\n", "has the label 'cat', but the decision was made on 'dog'"),
@@ -106,6 +108,10 @@ def test_an_input_is_never_overwritten(labels: Path, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="would overwrite an input"):
             clean(labels, decisions, out)
     assert labels.read_text() == LABELS
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in {"pipe": "a directory or a device", ".": "a directory", "out.parquet": "must end in .csv"}.items():
+        with pytest.raises(InputError, match=why):
+            clean(labels, decisions, tmp_path / name if name != "." else name)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +191,10 @@ def test_parquet_keeps_its_types(tmp_path: Path) -> None:
     made = parquet.read_table(tmp_path / "out.parquet")
     assert made.schema.equals(table.schema)
     assert made["stars"].to_pylist() == [5, 5, 5]
+    (tmp_path / "t.json").write_text('[{"x": 1, "label": 0.0}, {"x": 2, "label": 1.0}]')
+    decisions = decisions_file(tmp_path, "0,0,relabel,7\n", of=tmp_path / "t.json")
+    clean(tmp_path / "t.json", decisions, tmp_path / "out.json")
+    assert '"label": 7.0' in (tmp_path / "out.json").read_text()
 
 
 @pytest.mark.parametrize("top", ["", "train"])
@@ -275,3 +285,9 @@ def test_the_audit_knows_which_columns_were_audited(tmp_path: Path) -> None:
     decisions = decisions_file(folder, "b,2,relabel,1\n")
     clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv", label="label")  # what is named counts
     assert (tmp_path / "out.csv").read_text() == "key,kind,label\na,cat,1\nb,dog,1\n"
+    names, text = ["a, b", "c"], "x,label\n" + "".join(f"{i % 2},{i % 2}\n" for i in range(20))
+    (tmp_path / "t.csv").write_text(text)
+    audit(tmp_path / "t.csv", class_names=names, quiet=True).save(folder)
+    decisions = decisions_file(folder, '0,"a, b",relabel,c\n', of=tmp_path / "t.csv", class_names=names)
+    clean(tmp_path / "t.csv", decisions, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == text.replace("0,0", "0,1", 1)

@@ -93,6 +93,18 @@ def test_many_copies_of_one_example_are_one_group() -> None:
     assert duplicates(thrice) == {i: i % 1000 for i in range(3000)}
 
 
+def test_rows_that_are_equal_by_chance_are_no_copies() -> None:
+    pandas = pytest.importorskip("pandas")
+    draw = np.random.default_rng(0).integers(0, 3, (400, 4))
+    table = pandas.DataFrame(draw[:, :3], columns=list("abc")).assign(d=[*map("pqrst".__getitem__, draw[:, 3])])
+    table["label"] = draw[:, 0] > 1
+    made = audit(table, against=table, quiet=True)
+    assert {"duplicates", "conflicts", "leaks", "outliers"}.isdisjoint(made.findings.masks())
+    assert any("equal rows occur by chance" in note for note in made.summary["notes"])
+    made = audit(pandas.concat([table.assign(real=np.sin(np.arange(400)))] * 3), quiet=True)
+    assert made.findings.counts()["near_duplicates"] == 1200
+
+
 def test_what_all_rows_have_in_common_makes_no_duplicates_and_hides_none() -> None:
     x, labels = clusters(20)
     both = torch.cat([x, copies(x, [3, 4, 5])])
@@ -168,15 +180,16 @@ def test_splits_that_cannot_be_compared_are_refused_before_the_fit() -> None:
 def test_tables_with_other_categories_are_refused_by_name() -> None:
     pandas = pytest.importorskip("pandas")
 
-    def table(*colours: str) -> object:
-        size = [float(i % 7) for i in range(40)]
+    def table(*colours: str) -> Any:
+        size = np.sin(range(40))
         rows = {"size": size, "colour": colours * 20, "label": ["a", "b"] * 20}
         return pandas.DataFrame(rows)
 
     with pytest.raises(InputError, match="audited has 'colour=green'; only the other has 'colour=red'"):
         audit(table("blue", "green"), against=table("blue", "red"), quiet=True)
-    made = audit(table("blue", "red"), against=table("blue", "red"), quiet=True)
-    assert made.findings.counts()["in_other_split"] == 40
+    made = audit(table("blue", "red"), against=table("blue", "red").assign(label=["a"] * 20 + [None] * 20), quiet=True)
+    assert made.findings.counts()["in_other_split"] == 20
+    assert "table: 20 of 40 rows have no label and are left out" in made.summary["notes"]
 
 
 def many(monkeypatch: pytest.MonkeyPatch, exact: int) -> tuple[Source, Source, Findings]:
@@ -256,7 +269,10 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.mark.filterwarnings("ignore:Nothing can be told")
 def test_copies_survive_resizing_and_compression_and_odd_pictures_are_named(photos: Path) -> None:
-    made = audit(photos, encoder=lambda batch: torch.rand(len(batch), 6), quiet=True)
+    small = [torch.from_numpy(np.array(change(draw(i), 70, 60))).permute(2, 0, 1) for i in (30, 60, 61)]
+    other = Source(torch.rand(3, 6), Labels(torch.arange(3) % 2, ("cat", "dog")), pictures=torch.stack(small))
+    made = audit(photos, encoder=lambda batch: torch.rand(len(batch), 6), against=other, quiet=True)
+    assert {a: b for a, b in zip(made.ids, made.columns()["in_other_split"], strict=True) if b} == {"dog/30.png": "0"}
     first = made.columns()["duplicate_of"]
     copies = dict(zip(made.ids, first, strict=True))
     assert {id for id, of in copies.items() if of} == {

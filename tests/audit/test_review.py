@@ -184,6 +184,8 @@ def test_all_follows_from_the_files_whatever_the_budget_is_now(noisy: tuple[Any,
     assert again.review is not None
     assert again.summary["error_rate"] == pytest.approx(known.rate()._asdict())  # type: ignore[union-attr]
     assert again.summary["error_rate"]["low"] <= wrong.mean() <= again.summary["error_rate"]["high"]
+    low = known.rate().low  # type: ignore[union-attr]
+    assert [bool(again.find_failures(low + slightly)) for slightly in (-1e-9, 1e-9)] == [True, False]
     np.testing.assert_allclose(again.review.chance, known.chance)
     rest = np.setdiff1d(np.arange(len(made)), made.review.queue)
     np.testing.assert_array_equal(again.contradicted[rest], known.chance[rest] > 0.5)

@@ -91,6 +91,7 @@ def test_the_summary_is_appended_as_markdown_and_nothing_in_it_is_markup(tmp_pat
     assert len(rows) == 12
     assert all("<b>" not in row for row in rows)
     assert "&lt;b&gt;\\|cat" in page.read_text()
+    assert run(table, "--out", tmp_path / "out", "--summary", tmp_path / "no" / "page.md") == 2
 
 
 def shell(script: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -56,6 +56,7 @@ def test_predicted_probabilities_are_no_embeddings(tmp_path):
     [
         ({"embeddings": np.where(X == 7, np.nan, X)}, r"embeddings\[2, 1\] is nan; must be finite"),
         ({"embeddings": X[:3]}, "embeddings of shape"),
+        ({"data": X, "target": [0, 1]}, "data, target: none is called labels, y, embeddings"),
         ({"embeddings": X[0]}, "must be 4 × D"),
         ({"embeddings": np.array([["a"] * 3] * 4)}, "must be numbers"),
         ({"embeddings": X[:0]}, "shape"),
@@ -74,7 +75,7 @@ def test_predicted_probabilities_are_no_embeddings(tmp_path):
     ],
 )
 def test_a_wrong_array_is_named(tmp_path, changes, message):
-    np.savez(tmp_path / "e.npz", **({"embeddings": X, "labels": [0, 1, 0, 1]} | changes))
+    np.savez(tmp_path / "e.npz", **({} if "data" in changes else {"embeddings": X, "labels": [0, 1, 0, 1]}) | changes)
     with pytest.raises(InputError, match=message):
         open_source(tmp_path / "e.npz")
 

@@ -39,6 +39,8 @@ def test_row_numbers_and_ids_are_left_out_and_said(write, name, values, why, ope
     assert [f"({why})" in note.text for note in examples.notes] == [False, True]
     if name and why != "empty":
         assert open_data(path, features=[name, "x"]).inputs.shape == (10, 2)
+        with pytest.raises(InputError, match=r"beside ids and row numbers; .*\(--features\)"):
+            open_data(write(f"{name},label\n" + "".join(f"{v},{'ab'[i % 2]}\n" for i, v in enumerate(values))))
 
 
 def test_a_comma_is_a_decimal_point_where_it_cannot_mean_thousands(write, open_data):

@@ -53,12 +53,12 @@ def save(frame: Any, path: Path) -> Path:
         datasets.Dataset.from_pandas(frame).save_to_disk(path)
     else:
         encoding = path.stem.partition("-")[2] or "utf-8"
-        mark = "\t" if path.suffix == ".tsv" else ","
+        mark = "\t" if path.suffix == ".tsv" else "|" if "|" in path.name else ","
         path.write_bytes(frame.to_csv(sep=mark, index=False).encode(encoding, "replace"))
     return path
 
 
-KINDS = [".csv", "-utf-16.csv", "-cp1252.csv", ".tsv", ".csv.gz", ".jsonl", ".jsonl.gz", ".json"]
+KINDS = [".csv", "|.csv", "-utf-16.csv", "-cp1252.csv", ".tsv", ".csv.gz", ".jsonl", ".jsonl.gz", ".json"]
 KINDS += [".xlsx", ".parquet", ".npz", ".hf"]
 
 

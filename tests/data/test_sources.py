@@ -69,9 +69,10 @@ def test_labels_may_be_words_bytes_or_in_a_series() -> None:
         made = audit(pandas.DataFrame(X), labels, quiet=True)
         assert (made.class_names, worst(made)) == (("bad", "good"), WRONG_IDS)
     numbers = pandas.Series(GIVEN)  # which hands out its values read-only
-    assert worst(audit(X, numbers, quiet=True)) == WRONG_IDS
+    sparse = pytest.importorskip("scipy.sparse").csr_matrix(X)
     learned = torch.from_numpy(X).float().requires_grad_()
-    assert worst(audit(learned, torch.from_numpy(GIVEN), quiet=True)) == WRONG_IDS
+    for rows, labels in ((X, numbers), (sparse, GIVEN), (learned, torch.from_numpy(GIVEN))):
+        assert worst(audit(rows, labels, quiet=True)) == WRONG_IDS
 
 
 def test_missing_numbers_count_as_the_mean_of_their_column_and_are_counted(frame: Any) -> None:
@@ -97,6 +98,8 @@ def test_texts_in_a_table_are_embedded(frame: Any, tmp_path: Path) -> None:
     assert "weak" in made.summary["notes"][-1]
     assert made.examples is not None
     assert made.examples.meta["text"] == TEXTS
+    with pytest.raises(InputError, match=r"'text' holds paths of pictures.* \(--image\)"):
+        run(frame.assign(text=[f"{i}.JPG" for i in range(COUNT)])[["text", "label"]])
 
 
 def test_a_weak_encoder_says_so_and_estimates_no_noise_rate(frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +175,7 @@ def test_what_cannot_work_is_refused_before_anything_is_embedded(change: Any, me
         ({"label": "kind"}, "no column 'kind'"),
         ({"text": "review"}, "no column 'review'"),
         ({"features": ["z"]}, "no column 'z', only"),
+        ({"features": ["x", "label"]}, "'label' holds the labels"),
         ({"id": "key"}, "no column 'key'"),
     ],
 )

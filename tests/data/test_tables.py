@@ -284,7 +284,7 @@ def test_a_column_that_stands_twice_is_named(open_data: Any, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_csv_is_read_and_written_in_its_own_encoding(open_data: Any, tmp_path: Path, encoding: str) -> None:
-    text = "label;name\r\ncafé;Müller–Lüdenscheidt\r\nthé;“quoted”\r\n"
+    text = " label ;name\r\ncafé;Müller–Lüdenscheidt\r\nthé;“quoted”\r\n"
     (tmp_path / "t.csv").write_bytes(text.encode(encoding))
     examples = open_data(tmp_path / "t.csv", text="name")
     assert examples.class_names == ("café", "thé")

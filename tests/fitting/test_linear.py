@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import make_classification
+from sklearn.datasets import load_digits, make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
@@ -44,6 +44,15 @@ def test_it_is_a_logistic_regression_of_the_labels_that_are_not_contradicted_if_
     error = (found.accuracy * (1 - found.accuracy) / 100) ** 0.5
     assert found.is_level_with(found.accuracy + 0.5 * error)
     assert not found.is_level_with(found.accuracy + 2 * error)
+
+
+def test_its_posterior_is_as_wide_as_left_out_labels_say():
+    rows, labels = (torch.from_numpy(part) for part in load_digits(return_X_y=True))
+    rows = ((rows - rows.mean(0)) / rows.std(0).clamp_min(1e-9)).float()
+    found = fit_linear(rows[:1000], labels[:1000], torch.arange(1000) < 200, 10)
+    logits = found.model(rows[1000:]), found.posterior.predict(found.model, [rows[1000:]], 4)
+    at_mean, averaged = ((z.argmax(1) == labels[1000:]).double().mean() for z in logits)
+    assert averaged > at_mean - 0.01
 
 
 @pytest.mark.slow

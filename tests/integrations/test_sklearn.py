@@ -97,6 +97,9 @@ def test_features_are_standardised_inside():
     one = IVONClassifier(**QUICK).fit(X, Y)
     other = IVONClassifier(**QUICK).fit(1000 * X + 7, Y)
     np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(1000 * X + 7), atol=1e-3)
+    assert [row["accuracy"] for row in one.table_] == [None]  # too few rows to hold any out
+    large = (1e37 * X).astype(np.float32)
+    assert all(clone(model).fit(large, Y).score(large, Y) > 0.85 for model in ESTIMATORS)
 
 
 def network(features, classes):
@@ -177,3 +180,8 @@ def test_a_class_is_never_lost_by_dropping():
     labels[[3, 7]] = 2  # a class of its own that nothing supports
     cleaned = CleanedClassifier().fit(rows, labels)
     assert set(cleaned.estimator_.classes_) == {0, 1, 2}
+    for mode in ("drop", "weight", "relabel"):
+        alone = CleanedClassifier(mode=mode).fit(np.r_[[[0.5, 0.5]], rows], np.r_[7, labels])  # not audited
+        assert set(alone.estimator_.classes_) >= {0, 1, 7}
+        assert (len(alone.audit_), alone.weights_[0]) == (60, 1)
+        assert (alone.classes_[alone.predict_proba(rows).argmax(1)] == alone.predict(rows)).all()

@@ -267,8 +267,7 @@ def check_batches(batches: Any) -> None:
         order = getattr(order, "sampler", batches.sampler)
     if not isinstance(order, SequentialSampler):
         raise InputError(
-            f"a DataLoader with a {type(order).__name__}: its batches come in another order than the data, so that no "
-            "id would be right; give DataLoader(dataset, batch_size) without shuffle or sampler"
+            f"a DataLoader with a {type(order).__name__}: another order than that of the data; give one without it"
         )
 
 
@@ -332,14 +331,11 @@ def open_other_split(against: Any, source: Source, columns: Columns, encoder: An
         )
     if other.input_shape != source.input_shape:
         raise InputError(
-            f"against: {other.name} has rows of shape {list(other.input_shape)}, {source.name} of "
-            f"{list(source.input_shape)}; both must come from the same encoder or have the same columns"
+            f"against: {other.name} has rows of shape {[*other.input_shape]}, {source.name} of "
+            f"{[*source.input_shape]}; use the same encoder or columns"
         )
     if other.texts is not None and other.reading is not None and other.reading.encoder == PLAIN:
-        raise InputError(
-            f"against: {other.name} and {source.name} are texts encoded by TF-IDF, each its own way; name an encoder "
-            "(--encoder), or pip install 'bayesmooth[audit]'"
-        )
+        raise InputError("against: TF-IDF encodes each split its own way; name an encoder (--encoder)")
     return replace(other, mean=source.mean, std=source.std)
 
 
@@ -379,6 +375,12 @@ def make_audit(
         **predictions.facts,
     }
     findings = find(source, torch.from_numpy(judged["given"]), embedded=embedded, against=against)
+    if embedded and findings.duplicate_of is None:
+        untold = (
+            "near duplicates and leaks" if "outliers" in findings.masks() else "near duplicates, outliers and leaks"
+        )
+        summary["notes"].append(f"{untold} are not told: equal rows occur by chance here")
+    summary["notes"] += [f"{against.name}: {note.text}" for note in against.problems] if against else []
     if consensus is not None:
         summary["annotators"] = consensus.annotators(source.class_names)
         source = replace(source, meta={**source.meta, "votes": consensus.votes.texts(source.class_names)})

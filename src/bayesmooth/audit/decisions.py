@@ -15,10 +15,12 @@ from typing import Any
 
 from bayesmooth.data import Columns, Labels, Source, open_source
 from bayesmooth.data.formats import read_csv
+from bayesmooth.data.labels import MISSING
+from bayesmooth.data.opening import FILES
 from bayesmooth.data.source import Kind
 from bayesmooth.data.tables import unguard
 from bayesmooth.errors import InputError
-from bayesmooth.files import read_json
+from bayesmooth.files import check_output, read_json
 
 DECISIONS = ("keep", "relabel", "remove", "skip")
 COLUMNS = ["id", "given", "decision", "new_label", "drawn"]
@@ -76,14 +78,14 @@ def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
     labels, positions = source.labels, source.find([row.id for row in decisions])
     texts, twice = labels.texts(), {id for id, times in Counter(source.ids).items() if times > 1}
     corrected, named = list(texts), labels.kind != "tags" and source.names_classes
+    unread = {*MISSING} - {*labels.names} if source.table is not None and source.table.given is None else {""}
     for row in decisions:
         if row.id in twice:
-            raise InputError(f"decision on id {row.id!r}, which several rows have; make the ids unique and audit again")
+            raise InputError(f"decision on id {row.id!r}, which several rows have; mend ids; of votes clean audit.csv")
         if row.id not in positions:
             raise InputError(
-                f"decision on id {row.id!r}, which the labels do not have; "
-                "give the file that was audited, with the same column of labels and of ids (--label, --id); if its "
-                "rows changed since, audit it again"
+                f"decision on id {row.id!r}, which the labels do not have; give the file that was audited, "
+                "with the same columns (--label, --id), or audit it again if its rows changed since"
             )
         where, at = f"decision on id {row.id!r}", positions[row.id]
         if labels.parse(row.given, where) != texts[at]:
@@ -93,6 +95,8 @@ def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
             )
         if row.new_label:
             corrected[at] = labels.parse(row.new_label, where)
+            if corrected[at] in unread:
+                raise InputError(f"id {row.id!r}: {row.new_label!r} means that a label is missing; rename it")
             if named and corrected[at] not in labels.names:
                 classes = ", ".join(labels.names[:20])
                 raise InputError(f"id {row.id!r}: unknown class {row.new_label!r}; known: {classes}")
@@ -113,11 +117,9 @@ def clean(
 ) -> Corrected:
     """Write `out`: the labels with the decisions applied, in the format they came in, all else as it was.
 
-    `labels` are the audited data (a CSV, TSV, Parquet, .npz or .npy file, a Hugging Face data set on disk, a folder of
-    pictures) or their `audit.csv`. `columns` give the meaning of the columns, by the names of
-    `bayesmooth.data.Columns` (`label`, `id`, `class_names`, `encoding`, `tags`, `separator`); else those that were
-    audited count, if the `audit` is at hand (a folder; by default that of the decisions, or `audit`), else the usual
-    names. Rows without ids are known by their content. No input is ever written to.
+    `labels` are the audited data, a file or a folder, or their `audit.csv`. `columns` give the meaning of the columns,
+    by the names of `bayesmooth.data.Columns`; else those that were audited count, if the `audit` is at hand (a folder;
+    by default that of the decisions, or `audit`), else the usual names. No input is ever written to.
 
     `drop_duplicates` leaves out all but the first of the near duplicates that have the same label in the end,
     `drop_unreadable` the pictures that the audit could not read.
@@ -126,15 +128,16 @@ def clean(
     inputs = [path, *([] if decisions is None else [Path(decisions)])]
     if any(target.exists() and place.exists() and target.samefile(place) for place in inputs):
         raise InputError(f"{target}: would overwrite an input; name another file")
+    if path.is_file():
+        own, known = path.suffix.lower(), target.suffix.lower() in {*FILES, ".gz"}
+        check_output(target, [end for end in (*FILES, ".gz") if known and FILES.get(end) is FILES.get(own)])
     if not target.parent.is_dir():
         raise InputError(f"{target}: its folder does not exist; create {target.parent} first")
     audited = find_audit(path, decisions, audit)
     summary = {} if audited is None else read_json(audited)
-    lists = {"tags": "tags", "class-names": "class_names"}
-    own = audited is not None and path.resolve() == audited.with_suffix(".csv").resolve()  # its columns are the usual
-    audited_columns = {} if own else summary.get("columns", {})
-    read = {lists.get(k, k): v.split(",") if k in lists else v for k, v in audited_columns.items()}
-    source = open_source(path, Columns(**read | {k: v for k, v in columns.items() if v is not None}))
+    if audited is None or path.resolve() != audited.with_suffix(".csv").resolve():  # whose columns are the usual
+        columns = summary.get("columns", {}) | {k: v for k, v in columns.items() if v is not None}
+    source = open_source(path, Columns(**columns))
     corrected = apply_decisions(source, () if decisions is None else read_decisions(decisions))
     texts, gone = corrected.labels.texts(), {*corrected.removed}
     if drop_duplicates or drop_unreadable:
@@ -171,7 +174,7 @@ def list_copies(table: Path, labels: Mapping[str, str]) -> set[str]:
     """Ids of near duplicates with the same label as an earlier one, among the ids that have a label here."""
     audited = read_csv(table)
     if "duplicate_of" not in audited.names:
-        raise InputError(f"{table}: this audit looked for no duplicates")
+        raise InputError(f"{table}: this audit tells no duplicates: it had no inputs, or equal rows occur by chance")
     first: dict[tuple[str, str], str] = {}
     pairs = zip(audited.values("id"), audited.values("duplicate_of"), strict=True)
     return {a for a, b in pairs if b and a in labels and first.setdefault((b, labels[a]), a) != a}

@@ -18,6 +18,7 @@ from torch.nn.functional import adaptive_avg_pool2d, conv2d
 from bayesmooth.audit.neighbours import Keys, group_copies, hash_rows, unit_rows
 from bayesmooth.audit.predictors import read_rows
 from bayesmooth.data import Source
+from bayesmooth.data.features import Reading
 from bayesmooth.data.source import Kind, Note
 from bayesmooth.errors import InputError
 from bayesmooth.progress import track
@@ -35,7 +36,8 @@ FINDINGS = {
 
 NEAREST = 10  # as many as cleanlab's Datalab takes
 CLOSE = 0.25  # share of the usual distance to the nearest neighbour below which examples are near duplicates
-CHANCE = 0.001  # share of the examples that may be that close by chance; in few dimensions this lowers CLOSE
+CHANCE = 0.001  # share of the examples that may be that close by chance; in few dimensions this lowers CLOSE, and
+# where more rows equal one by chance, as in a table of a few categories, no copies are told, nor outliers if most do
 ROUNDING = 1e-3  # distance of equal rows in float32, at most
 FENCE = 2.0  # interquartile ranges beyond the quartile: Tukey's rule with 2 for 1.5, for fewer false alarms
 RARE_SHARE = 0.1  # of an even share of the examples: classes with less are rare
@@ -101,46 +103,56 @@ def find(source: Source, labels: Tensor, *, embedded: bool = True, against: Sour
 
     >>> from bayesmooth.data import Labels
     >>> labels = torch.tensor([0, 0, 1, 1, 0])
-    >>> five = Source(torch.eye(4)[[0, 1, 2, 3, 3]], Labels(labels, ("a", "b")))
+    >>> five = Source(torch.arange(16.0).view(4, 4)[[0, 1, 2, 3, 3]], Labels(labels, ("a", "b")))
     >>> find(five, labels).counts()["near_duplicates_with_different_labels"]
     2
     """
     given = labels.numpy()
-    colours, odd = inspect_pictures(source)
-    problems = (*source.problems, *odd)
+    colours, source = inspect_pictures(source)
     rare = np.zeros(len(given), bool)
     if source.labels.kind != "tags":
         counts = np.bincount(given)
         rare = (counts < RARE_SHARE * len(given) / (counts > 0).sum())[given]
     if not embedded or len(given) < 3:
-        return Findings(rare_class=rare, problems=problems)
+        return Findings(rare_class=rare, problems=source.problems)
     rows = CentredRows.of(source)
     distance, closest, first = find_near_duplicates(rows)
+    views = [] if against is None else [(rows, closest, against)]
     if colours is not None:  # examples that are copies by their rows or by their looks are one group
-        same = find_near_duplicates(CentredRows.of(replace(source, inputs=colours, mean=None, std=None)))[2]
+        looks = CentredRows.of(replace(source, inputs=colours, mean=None, std=None))
+        _, alike, same = find_near_duplicates(looks)
+        if against is not None and (others := inspect_pictures(against)[0]) is not None:
+            views.append((looks, alike, replace(against, inputs=others, mean=None, std=None)))
         every = np.arange(len(given))
         linked = [(every[of >= 0], of[of >= 0]) for of in (first, same)]
         first = np.where((first < 0) & (same < 0), -1, join_pairs(np.concatenate(linked, 1), every))
     copies = labels_there = None
-    if against is not None:
-        theirs = CentredRows.of(against, rows.mean)
-        index, away = rows.measure_nearest(1, theirs)
-        nearest = theirs.first[index[rows.group, 0]]
-        leaked = (away[rows.group, 0] < closest) & are_as_long(rows.lengths, theirs.lengths[nearest], closest)
-        ids, texts = np.array(against.ids, object), np.array(against.labels.texts(), object)
-        copies, labels_there = (np.where(leaked, part[nearest], "") for part in (ids, texts))
+    chance = rows.equal_by_chance > CHANCE
+    if against is not None and not chance:
+        copy = np.full(len(given), -1)
+        for own, limit, other in views:
+            theirs = CentredRows.of(other, own.mean)
+            index, away = own.measure_nearest(1, theirs)
+            place = np.searchsorted(theirs.hashes, own.hashes).clip(max=len(theirs.hashes) - 1)
+            equal = theirs.hashes[place] == own.hashes  # by direction alone, in few dimensions another may be as near
+            index[equal, 0], away[equal, 0] = place[equal], 0.0
+            nearest = theirs.first[index[own.group, 0]]
+            leaked = (away[own.group, 0] < limit) & are_as_long(own.lengths, theirs.lengths[nearest], limit)
+            copy = np.where(leaked & (copy < 0), nearest, copy)
+        named = (np.array(names, object)[copy] for names in (against.ids, against.labels.texts()))
+        copies, labels_there = (np.where(copy < 0, "", part) for part in named)
     mean = distance.mean(1)
     low, high = np.quantile(mean, [0.25, 0.75])
     fence = max(float(high + FENCE * (high - low)), ROUNDING)
     differs = (first >= 0) & (given != given[first])
     return Findings(
         rare_class=rare,
-        duplicate_of=first,
-        conflicting=(first >= 0) & np.isin(first, first[differs]),
-        outlier_score=(mean / fence)[rows.group],
+        duplicate_of=None if chance else first,
+        conflicting=None if chance else (first >= 0) & np.isin(first, first[differs]),
+        outlier_score=None if chance and 2 * len(rows.first) < len(given) else (mean / fence)[rows.group],
         in_other_split=copies,
         label_in_other_split=labels_there,
-        problems=problems,
+        problems=source.problems,
     )
 
 
@@ -156,16 +168,29 @@ class CentredRows(NamedTuple):
     """Position of the unit row of each example (N,)."""
     first: Array
     """Position of the first example that has each unit row (U,)."""
+    hashes: Array
+    """Of the unit rows (U,), ascending."""
+    equal_by_chance: float
+    """The number of rows that equal one of them by chance, from the columns as if they were independent."""
 
     @classmethod
     def of(cls, source: Source, mean: Tensor | None = None) -> "CentredRows":
         """`mean` is that of the rows that these are compared with."""
         rows = read_rows(source)
-        group, first = group_copies(hash_rows(rows))
+        hashes = hash_rows(rows)
+        group, first = group_copies(hashes)
+        distinct, reading, equal = rows[first], source.reading or Reading(), float(len(rows))
+        widths = [1] * len(reading.numbers) + [len(levels) for levels in reading.categories.values()]
+        for column in torch.split(distinct, widths or [1] * rows.shape[1], 1):
+            if equal < CHANCE:
+                break
+            times = torch.bincount(group_copies(hash_rows(column))[0]).double()
+            equal *= float(times @ (times - 1)) / max(len(first) * (len(first) - 1), 1)
         mean = rows.mean(0, dtype=torch.float64).float() if mean is None else mean
         rows -= mean
         lengths = torch.linalg.vector_norm(rows, dim=1)
-        return cls(unit_rows(rows[first]), mean, lengths.numpy(), group.numpy(), first.numpy())
+        unit = unit_rows(distinct - mean)
+        return cls(unit, mean, lengths.numpy(), group.numpy(), first.numpy(), hashes[first].numpy(), equal)
 
     def measure_nearest(self, k: int, other: "CentredRows | None" = None) -> tuple[Array, Array]:
         """Positions and distances (U, k) of the nearest unit rows; without `other` none is its own."""
@@ -221,15 +246,15 @@ def join_pairs(pairs: Array, names: Array) -> Array:
             return names[order[lowest]]
 
 
-def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
-    """The colours of pictures, by which copies are recognised also after they were resized or compressed again, and a
-    note for each kind of odd pictures that occurs.
+def inspect_pictures(source: Source) -> tuple[Tensor | None, Source]:
+    """The colours of pictures, by which copies are recognised also after they were resized or compressed again, and
+    the source with a note for each kind of odd pictures that occurs.
 
     None where there are no pictures, or one of them cannot be opened: it is among the problems already.
     """
     pictures = source.pictures
     if pictures is None:
-        return None, []
+        return None, source
     kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]], dtype=torch.float32, device="cpu")
     parts, measured = torch.split(torch.arange(len(source), device="cpu"), PICTURES_AT_ONCE), []
     try:
@@ -245,7 +270,7 @@ def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
             brightest = grey.flatten(1).quantile(0.99, dim=1)
             measured.append((tiles, variance, brightest, edges / variance.clamp_min(1e-6)))
     except InputError:
-        return None, []
+        return None, source
     colours, variances, bright, sharpness = map(torch.cat, zip(*measured, strict=True))
     blank = variances.sqrt() < BLANK
     dark = (bright < DARK) & ~blank
@@ -253,10 +278,7 @@ def inspect_pictures(source: Source) -> tuple[Tensor | None, list[Note]]:
     low, middle, high = (float(usual.quantile(q)) for q in (0.25, 0.5, 0.75))
     fence = min(low - FENCE * (high - low), middle - log(BLURRED))
     blurred = (usual < fence) & ~blank & ~dark & (len(usual) >= FEWEST)
-    notes = []
     for (kind, words), odd in zip(ODD.items(), (blank, dark, blurred), strict=True):
-        ids = tuple(source.ids[i] for i in odd.nonzero().flatten().tolist())
-        if ids:
-            count = "1 picture is" if len(ids) == 1 else f"{len(ids)} pictures are"
-            notes.append(Note(kind, f"{count} {words}", ids))
-    return colours, notes
+        if odd.any():
+            source = source.note(kind, f"{int(odd.sum())} of {len(source)} pictures are {words}", odd)
+    return colours, source

@@ -269,7 +269,6 @@ def note_odd_tags(source: Source) -> Source:
         source = source.note(Kind.TAG_SPELLING, text.replace("labels", "tags"))
     odd = [names[t] for t in (~find_judged(labels)).nonzero().flatten().tolist()]
     if odd:
-        tags = "1 tag is" if len(odd) == 1 else f"{len(odd)} tags are"
-        text = f"{tags} not judged, as fewer than {FEWEST} examples have or lack them: {quote_names(odd)}"
+        text = f"not judged, as fewer than {FEWEST} examples have or lack them: {len(odd)} tags ({quote_names(odd)})"
         source = source.note(Kind.SINGLE_EXAMPLE, text)
     return source

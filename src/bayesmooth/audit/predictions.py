@@ -238,8 +238,7 @@ def check_probabilities(probabilities: Tensor, count: int, classes: int) -> Tens
     """Rows of probabilities as float32 that sum to one."""
     if probabilities.shape != (count, classes):
         raise InputError(
-            f"probabilities of shape {tuple(probabilities.shape)}: must be {count} × {classes}, "
-            "one row per example and one column per class"
+            f"probabilities of shape {tuple(probabilities.shape)}: must be {count} × {classes}, examples × classes"
         )
     values = probabilities.float()
     sums = values.sum(1)

@@ -133,8 +133,7 @@ def read_rows(source: Source, index: Tensor | None = None) -> Tensor:
         if broken.any():
             row = int(at[int(broken.nonzero()[0])])
             raise InputError(
-                f"{source.name}: row {row} has entries that are NaN, infinite or beyond ±{LARGEST:.0e}; "
-                "must be ordinary numbers: drop such rows, or scale the embeddings"
+                f"{source.name}: row {row} is NaN, infinite or beyond ±{LARGEST:.0e}; drop such rows, or scale them"
             )
     return rows
 

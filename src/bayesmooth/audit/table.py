@@ -22,7 +22,7 @@ from bayesmooth.data import Source
 from bayesmooth.data.features import SHEET_ROW
 from bayesmooth.data.tables import guard
 from bayesmooth.errors import InputError, one_of, require
-from bayesmooth.files import check_directory, write_together
+from bayesmooth.files import write_together
 from bayesmooth.progress import format_percent
 
 if TYPE_CHECKING:
@@ -130,13 +130,11 @@ class Audit:
         least = self.summary.get("noise_rate_at_least") or 0.0
         if wrong == 0:
             return f"None of the {total:,} labels looks wrong."
-        verb = "looks" if wrong == 1 else "look"
+        look = "looks wrong" if wrong == 1 else "look wrong"
         if least >= LEAST_TOLD:
-            return (
-                f"At least {100 * least:.1f}\u00a0% of the labels are wrong, and {wrong:,} of {total:,} {verb} wrong."
-            )
+            return f"At least {100 * least:.1f}\u00a0% of the labels are wrong, and {wrong:,} of {total:,} {look}."
         share = f"{100 * wrong / total:.{1 if wrong / total >= 0.001 else 3}f}\u00a0%"
-        return f"{wrong:,} of {total:,} labels {verb} wrong ({share})."
+        return f"{wrong:,} of {total:,} labels {look} ({share})."
 
     def describe_labels(self) -> dict[str, Any]:
         """The entries of audit.json on every class."""
@@ -213,9 +211,7 @@ class Audit:
     def soft_labels(self) -> Array:
         """N×K: the probability of every class to be the true one, as targets for training."""
         if self.probabilities is None:
-            raise InputError(
-                "soft_labels: no probabilities of classes here; those of tags are audit.tags.probabilities"
-            )
+            raise InputError("soft_labels: no probabilities of classes; those of tags are audit.tags.probabilities")
         return np.asarray(self.probabilities, np.float64)
 
     def to_frame(self) -> Any:
@@ -238,19 +234,18 @@ class Audit:
     def find_failures(self, above: float | None, kinds: Sequence[str] = ()) -> list[str]:
         """The reasons why these data should not pass, in words; empty where they should.
 
-        `above` is the share of wrong labels that is allowed, held against the lower bound of the audit. `kinds` are
-        findings that must not occur.
+        `above` is the share of wrong labels that is allowed, held against the lower bound of the audit, or that of a
+        whole review. `kinds` are findings that must not occur.
         """
-        failures, least = [], self.summary.get("noise_rate_at_least")
-        if above is not None and least is None:
-            failures.append("it cannot be told how many labels are wrong")
-        elif above is not None and least is not None and least > above:
-            shares = format_percent(least), format_percent(above)
-            failures.append("at least {} of the labels are wrong, more than {}".format(*shares))
+        failures, reviewed = list[str](), self.summary.get("error_rate")
+        least = reviewed["low"] if reviewed else self.summary.get("noise_rate_at_least")
+        if above is not None and (least is None or least > above):
+            shown = f"at least {format_percent(least or 0)} of the labels are wrong, more than {format_percent(above)}"
+            failures.append("it cannot be told how many labels are wrong" if least is None else shown)
         masks = self.findings.masks()
         for kind in kinds:
             if kind not in masks:
-                raise InputError(f"--fail-on {kind}: this audit did not look for any")
+                raise InputError(f"--fail-on {kind}: this audit could not look for any; leave it out")
             if count := int(masks[kind].sum()):
                 failures.append(f"{count:,} {FINDINGS[kind].replace('_', ' ')} ({kind})")
         return failures
@@ -300,7 +295,6 @@ class Audit:
             files["annotators.csv"] = write_csv({key: [one[key] for one in people] for key in people[0]})
             files["label_again.csv"] = write_csv(dict(zip(columns, zip(*again, strict=True), strict=True)))
         files["audit.html"] = render(self, title=title, thumbnails=thumbnails)
-        check_directory(folder)
         write_together(folder, files)
         for name in FILES - files.keys():  # of an audit that was here before
             (folder / name).unlink(missing_ok=True)

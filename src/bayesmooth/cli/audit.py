@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bayesmooth.cli import COLUMNS, DEVICE, READING, command, option, split_names
 from bayesmooth.errors import InputError, did_you_mean
-from bayesmooth.files import check_directory
+from bayesmooth.files import append_line, check_directory
 from bayesmooth.progress import format_percent
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ def audit(arguments: Namespace) -> int:
     saved = result.save(arguments.out, title=arguments.title)
     failures = result.find_failures(arguments.fail_above, arguments.fail_on)
     if arguments.summary is not None:
-        with arguments.summary.open("a", encoding="utf-8") as page:
-            page.write(result.to_markdown(failures))
+        append_line(arguments.summary, result.to_markdown(failures))
     if arguments.json:
         print(saved.with_suffix(".json").read_text(encoding="utf-8"), end="")
     else:

@@ -169,7 +169,7 @@ def as_tensor(values: Any, what: str) -> Tensor:
     try:
         return torch.from_numpy(array)
     except TypeError as error:
-        raise InputError(f"{what}: not an array of numbers ({error})") from None
+        raise InputError(f"{what}: not an array of numbers ({error}); convert it, as with astype(float)") from None
 
 
 def as_array(values: Any, what: str) -> Array:
@@ -178,6 +178,7 @@ def as_array(values: Any, what: str) -> Array:
         raise InputError(f"{what}: a masked array; fill it in, or leave the masked rows out")
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
+    values = values.toarray() if hasattr(values, "toarray") else values  # of scipy.sparse
     try:
         return np.require(values, requirements="W")  # a view of a frame may be read-only
     except (TypeError, ValueError) as error:
@@ -189,9 +190,11 @@ def open_npz(path: Path, columns: Columns) -> Table:
     images (paths, or pictures as bytes), and probabilities (or pred_probs) that a model predicted."""
     arrays = {name: np.atleast_1d(array) for name, array in sorted(read_npz(path).items())}
     usual = next((name for name in (columns.label, *USUAL) if name in arrays), None)
-    if usual is not None and usual in (columns.label, *LABELS) and arrays[usual].ndim != 1:
+    if usual is None:
+        raise InputError(f"{path}: {', '.join(arrays)}: none is called {', '.join(USUAL)}; rename them")
+    if usual in (columns.label, *LABELS) and arrays[usual].ndim != 1:
         raise InputError(f"{path}: {usual} of shape {arrays[usual].shape}: must be N labels")
-    count = 0 if usual is None else len(arrays[usual])
+    count = len(arrays[usual])
     parts: dict[str, Any] = {"meta": {}}
     table = Table(str(path), columns, arrays, count, path=path, parts=parts)
     table.write = lambda out, changes, rows: _write_npz(table, out, changes, rows)
@@ -292,7 +295,7 @@ def read_npz(file: Path) -> dict[str, Array]:
     arrays = {}
     with name_errors(file, ".npz"), file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
         for name in archive.files:
-            with name_errors(name, "numpy array"):
+            with name_errors(name, "numpy array", "; save texts as strings, with astype(str)"):
                 content = archive[name]
                 if isinstance(content, np.ndarray):  # else it is another file
                     arrays[name] = _check_array(content)

@@ -83,14 +83,10 @@ def source(
     train = make_ready(_open_split("train", root, path, labels, named), named, encoder=encoder)
     reading = train.reading or Reading()
     if reading.encoder == PLAIN and train.texts is not None:
-        raise InputError(
-            f"{path}: TF-IDF encodes texts by the words of all of them, and new texts not alike; "
-            "pip install 'bayesmooth[audit]' brings an encoder that does"
-        )
-    if standardize and train.mean is None:
-        mean, std = column_statistics(train)
-        train = replace(train, mean=mean, std=std)
-    train = replace(train, reading=reading) if standardize else replace(train, reading=reading, mean=None, std=None)
+        raise InputError(f"{path}: TF-IDF encodes texts by the words of all of them; pip install 'bayesmooth[audit]'")
+    scale = column_statistics(train) if standardize and train.mean is None else (train.mean, train.std)
+    mean, std = scale if standardize else (None, None)
+    train = replace(train, reading=reading, mean=mean, std=std)
     if split == "train":
         return train
     named = replace(named, class_names=train.class_names)
@@ -150,15 +146,10 @@ def column_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, .
 
 OWN: dict[str, Dataset] = {
     "digits": Dataset(
-        digits,
-        "1,797 handwritten digits of 8 × 8, 10 classes",
-        "none: part of scikit-learn",
-        "pip install 'bayesmooth[data]'",
+        digits, "1,797 digits of 8 × 8, 10 classes", "none: part of scikit-learn", "pip install 'bayesmooth[data]'"
     ),
     "folder": Dataset(
-        folder,
-        "your pictures, one folder per class, as pixels",
-        "PATH/{train,test}/<class>/*.jpg, or PATH/<class>/*.jpg",
+        folder, "your pictures as pixels, by folders", "PATH/{train,test}/<class>/*.jpg, or PATH/<class>/*.jpg"
     ),
     "source": Dataset(
         source,

@@ -126,8 +126,7 @@ def _embed(
                 output = np.asarray(output.cpu() if isinstance(output, Tensor) else output, np.float32)
                 if output.ndim != 2 or len(output) != len(batch) or not np.isfinite(output).all():
                     raise InputError(
-                        f"the encoder gave numbers of shape {output.shape} for {len(batch)} examples; must be finite, "
-                        "one row per example"
+                        f"the encoder gave shape {output.shape} for {len(batch)}; must be finite, one row per example"
                     )
                 rows |= zip(new, output, strict=True)
                 if kept is not None:
@@ -280,9 +279,7 @@ def _load(name: str, load: Callable[[], Any]) -> Any:
             return load()
     except Exception as error:  # libraries of models raise anything
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-        raise InputError(
-            f"encoder={name!r}: cannot be loaded ({reason}); give `plain`, the name of a model, or its path"
-        ) from None
+        raise InputError(f"encoder={name!r}: cannot be loaded ({reason}); give `plain`, a name or a path") from None
 
 
 def _as_colours(pictures: Tensor) -> Tensor:

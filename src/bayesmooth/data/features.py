@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bayesmooth.data.arrays import as_finite
 from bayesmooth.data.labels import MISSING, as_text
-from bayesmooth.data.pictures import SHOWN_SIZE, ImageFiles
+from bayesmooth.data.pictures import SHOWN_SIZE, SUFFIXES, ImageFiles
 from bayesmooth.data.source import Columns, Kind, Source
 from bayesmooth.data.tables import Array, as_arrow, is_plain
 from bayesmooth.errors import InputError, require
@@ -222,8 +222,7 @@ class Reading:
         for name, part in parts.items():
             if part.shape[1] != (self.vectors[name] or part.shape[1]):
                 raise InputError(
-                    f"{source.name}: column {name!r}: vectors of {part.shape[1]} numbers; in training they had "
-                    f"{self.vectors[name]}"
+                    f"{source.name}: column {name!r}: {part.shape[1]} numbers per row, {self.vectors[name]} in training"
                 )
         lengths = {name: part.shape[1] for name, part in parts.items()}
         return replace(source, inputs=torch.cat([*parts.values()], 1), reading=replace(self, vectors=lengths))
@@ -254,8 +253,7 @@ def learn_reading(rows: Rows, names: Sequence[str], named: bool) -> tuple[Readin
     if named and left:
         name = next(iter(left))
         raise InputError(
-            f"{rows[name].table.where}: column {name!r} holds neither numbers nor a few categories; leave it out of "
-            "the features"
+            f"{rows[name].table.where}: column {name!r} holds neither numbers nor a few categories; leave it out"
         )
     return Reading(numbers=numbers, categories=kinds), left
 
@@ -304,8 +302,10 @@ def take_texts(source: Source, rows: Rows, columns: Columns, taken: set[str | No
     if text is None and source.pictures is None:
         lengths = {name: sum(map(len, rows[name].texts)) for name in shown if name != "id"}
         if not lengths:
-            raise InputError(f"{source.name}: no column of numbers, texts or pictures: nothing to learn from")
+            raise InputError(f"{source.name}: no inputs beside ids and row numbers; name some (--features)")
         text = max(lengths, key=lambda name: lengths[name])
+        if 2 * sum(Path(cell).suffix.lower() in SUFFIXES for cell in rows[text].texts) > len(rows[text]):
+            raise InputError(f"{source.name}: column {text!r} holds paths of pictures; name it with image (--image)")
     if text or image:
         source = source.note(Kind.LEARNED, f"learned from column {text or image!r} alone")
     meta = {"text": rows[text].texts} if text else {name: rows[name].texts for name in shown}

@@ -64,10 +64,10 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
     columns = columns or Columns()
     text, write_text = read_text(path, columns.encoding)
     first = re.split(r"[\r\n]", re.sub(r'"[^"]*"', "", text.lstrip("\r\n")[: 2**16]), maxsplit=1)[0]
-    mark = max("\t;,", key=first.count) if first else ","
+    mark = max("\t;,|", key=first.count) if first else ","
     (_, header, head), *every = split_rows(path, text, mark)
     numbers, rows, lines = ([row[k] for row in every] for k in range(3))
-    guarded, names = header[:3] == AUDIT, [name or f"Unnamed: {at}" for at, name in enumerate(header)]
+    guarded, names = header[:3] == AUDIT, [name.strip(" ") or f"Unnamed: {at}" for at, name in enumerate(header)]
     values = zip(*rows, strict=True) if rows else [()] * len(header)
     pairs = [(n, [*map(unguard, column)] if guarded else column) for n, column in zip(names, values, strict=True)]
 
@@ -78,7 +78,7 @@ def read_csv(path: Path, columns: Columns | None = None) -> Table:
             line = lines[row]
             if new := {names.index(name): changed[row] for name, changed in changes.items() if row in changed}:
                 body = line.rstrip("\r\n")
-                fields = re.findall(rf'(?:^|{mark})("(?:[^"]|"")*"|[^{mark}]*)', body)
+                fields = re.findall(rf'(?:^|{re.escape(mark)})("(?:[^"]|"")*"|[^{mark}]*)', body)
                 fields += [""] * (max(new) + 1 - len(fields))  # of a short line
                 for at, text in new.items():
                     value = guard(text) if guarded else text
@@ -105,17 +105,14 @@ def split_rows(path: Path, text: str, mark: str) -> list[tuple[Any, ...]]:
                 starts.append(end if len(rows) > 1 else 0)
             end = reader.line_num
     except csv.Error:
-        raise InputError(
-            f"{path}: row {number + 1} has a stray quotation mark; double those inside of a field"
-        ) from None
+        raise InputError(f"{path}: row {number + 1} has a stray quotation mark; double those in a field") from None
     if not rows:
         raise InputError(f"{path}: empty; its first line must name the columns")
     width = len(rows[0][1])
     for number, row in rows:
         if len(row) > width:
             raise InputError(
-                f"{path}: row {number} has {len(row)} fields, the header {width}; quote the field that has a {mark!r} "
-                "in it"
+                f"{path}: row {number} has {len(row)} fields, the header {width}; quote the field with a {mark!r}"
             )
         row += [""] * (width - len(row))
     ends = [*starts[1:], len(lines)]

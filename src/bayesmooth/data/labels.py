@@ -179,8 +179,7 @@ class Labels:
         """
         if share := next((label for _, _, label in votes if re.fullmatch(r"0?\.\d*[1-9]\d*", label)), None):
             raise InputError(
-                f"votes such as {share}: probabilities are no votes; give the class that each annotator chose, or "
-                "audit them with bayesmooth.audit_probabilities (--probabilities)"
+                f"votes such as {share} are probabilities; give classes, or use audit_probabilities (--probabilities)"
             )
         counts: dict[int, Counter[str]] = {}
         for row, _, label in votes:
@@ -234,7 +233,8 @@ class Labels:
         """A label that somebody wrote, as these labels write it; an unknown tag is an error."""
         if self.vocabulary is not None:
             return self.vocabulary.write(split_tags(text, self.vocabulary.separator), where)
-        return unicodedata.normalize("NFC", text)
+        label = unicodedata.normalize("NFC", text)
+        return label if label in self.names else label.strip()
 
     def edit_cells(
         self, cells: Mapping[str, Sequence[str]], wanted: Mapping[int, str], numbered: bool = False

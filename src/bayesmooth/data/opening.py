@@ -116,9 +116,7 @@ def _open_object(what: Any, columns: Columns) -> Table:
         return Table("rows", columns, make_records("rows", what), len(what))
     if isinstance(what, Dataset | DataLoader):
         return read_torch(what, columns)
-    raise InputError(
-        f"a {type(what).__name__}: no data; give a path, a data frame, a data set, a Source, or arrays with labels"
-    )
+    raise InputError(f"a {type(what).__name__}: no data; give a path, frame, data set, Source, or arrays with labels")
 
 
 def _open_path(path: Path, columns: Columns, labels: Any, labelled: bool) -> Table:
@@ -219,7 +217,8 @@ def choose_inputs(source: Source, columns: Columns, predicted: bool = False) -> 
         return source
     rows, named = read_cells(source), [str(name) for name in columns.features or ()]
     for column in filter(None, (columns.text, columns.image, *named)):
-        table.find(column)
+        if table.find(column) in {*table.label_columns, table.clean_column}:
+            raise InputError(f"{table.where}: column {column!r} holds the labels; learn from others")
     taken = {*table.label_columns, table.clean_column, table.id_column, columns.annotator, "split"}
     taken |= {*(columns.predicted or ())}
     names = named or [name for name in rows if name not in {*taken, "id", *PICTURES}]

@@ -132,20 +132,14 @@ class Columns:
             if isinstance(getattr(self, name), str):
                 raise InputError(f"{name}={getattr(self, name)!r}: must be a list of names")
         if self.annotator is not None and (self.tags is not None or self.separator is not None):
-            raise InputError(
-                "annotator with several labels per example: votes are on one label: audit one tag at a time"
-            )
+            raise InputError("annotator with several labels per example: votes are on one; audit one tag at a time")
 
     @property
-    def clean_options(self) -> dict[str, str]:
-        """The options by which `bayesmooth clean` finds the same labels again."""
-        names = {"label": self.label, "id": self.id, "tags": self.tags, "separator": self.separator}
-        names |= {"class-names": self.class_names, "encoding": self.encoding}
-        return {
-            option: name if isinstance(name, str) else ",".join(map(str, name))
-            for option, name in names.items()
-            if name is not None
-        }
+    def clean_options(self) -> dict[str, str | list[str]]:
+        """The columns by which `clean` finds the same labels again, as JSON keeps them."""
+        names = ("label", "id", "tags", "separator", "class_names", "encoding")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value if isinstance(value, str) else [*map(str, value)] for name, value in given.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -167,9 +167,11 @@ class Table:
                 by_text[text] = text.encode()
             elif kinds and kinds <= {int, float, bool}:
                 try:
-                    by_text[text] = bool(VALUES[text.lower()]) if kinds == {bool} else int(text)
+                    number = VALUES[text.lower()] if kinds == {bool} else int(text)
                 except (KeyError, ValueError):
-                    raise InputError(f"{self.where}: its labels are numbers; {text!r} is not one") from None
+                    names = "true and false" if kinds == {bool} else "numbers"
+                    raise InputError(f"{self.where}: its labels are {names}; {text!r} is not one") from None
+                by_text[text] = next(iter(kinds))(number) if len(kinds) == 1 else number
         return [by_text.get(changed[row], changed[row]) if row in changed else old for row, old in enumerate(values)]
 
 

@@ -28,7 +28,6 @@ RATE, NOISE = 0.03, 1.0  # of one run without a choice
 STEPS, SMALLEST = 16, 8  # per epoch at least, where batches are not smaller than this
 FEW = 200  # rows: fewer leave too few labels to choose by
 HELD_BACK = 0.2  # of the rows, to choose by
-FLOATS = [np.float64, np.float32]
 CHOICES = {"mode": ("drop", "weight", "relabel"), "by": ("features", "predictions")}
 
 Array = np.ndarray[Any, Any]
@@ -47,7 +46,7 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
 
     def _begin(self, X: Any, y: Any) -> tuple[Array, Tensor]:
         """Finite rows, and labels as positions in `classes_`, which this sets."""
-        X, y = validation.validate_data(self, X, y, dtype=FLOATS)
+        X, y = validation.validate_data(self, X, y, dtype=np.float64)
         require("sklearn.utils.multiclass", "data").check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
@@ -57,7 +56,7 @@ class _Classifier(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[mis
     def _rows(self, X: Any) -> Array:
         """Finite rows with the features of the fit."""
         validation.check_is_fitted(self)
-        return np.asarray(validation.validate_data(self, X, dtype=FLOATS, reset=False))
+        return np.asarray(validation.validate_data(self, X, dtype=np.float64, reset=False))
 
     def _numbers(self, y: Any) -> Tensor:
         """Labels as positions in `classes_`."""
@@ -90,7 +89,8 @@ class IVONClassifier(_Classifier):
     Attributes:
         classes_, n_features_in_: as in scikit-learn.
         module_, posterior_: the network and the Gaussian over its weights.
-        table_: all trials: lr, noise or the linear model's prior, share of the epochs, held-out accuracy.
+        table_: all trials: lr, noise or the linear model's prior, share of the epochs, held-out accuracy and NLL (None
+            where no labels are held out).
         location_, scale_: of the features.
 
     >>> model = IVONClassifier(random_state=0, epochs=20)
@@ -144,6 +144,8 @@ class IVONClassifier(_Classifier):
             )
             assert result.posterior is not None
             self.module_, self.posterior_, self.table_ = result.model, result.posterior, result.table
+            if few:  # these were measured on what it learned
+                self.table_ = [row | {"accuracy": None, "nll": None} for row in result.table]
             if self.module is None and not one and int(held.sum()) >= ENOUGH:
                 line = fit_linear(inputs, numbers, held, len(self.classes_))
                 measured = {"trained": 1.0, "accuracy": line.accuracy, "nll": line.nll}
@@ -246,23 +248,22 @@ class CleanedClassifier(_Classifier):
         default = require("sklearn.linear_model", "data").LogisticRegression(max_iter=1000)
         estimator = base.clone(default if self.estimator is None else self.estimator)
         self.audit_ = self._audit(estimator, inputs, labels)
-        # The contradicted labels, worst first, as many as are estimated to be wrong.
-        count = round((self.audit_.summary["dropped_in_training"] or 0.0) * len(labels))
-        worst = self.audit_.contradicted.copy()
-        worst[self.audit_.order[count:]] = False
-        given = self.classes_[labels]
-        options = {}
+        seen = np.array(self.audit_.ids, np.int64)  # without classes of one example: these labels stay as they are
+        top = self.audit_.order[: round((self.audit_.summary["dropped_in_training"] or 0.0) * len(labels))]  # the worst
+        top = top[self.audit_.contradicted[top]]
+        given, worst, options = labels.copy(), seen[top], {}
         self.weights_: Array = np.ones(len(labels))
         if self.mode == "weight":
-            self.weights_ = self.audit_.weights()
+            self.weights_[seen] = self.audit_.weights()
             options = _route_weights(estimator, self.weights_)
         elif self.mode == "relabel":
-            given = self.classes_[np.where(worst, self.audit_.suggested, labels)]
-        elif len(np.unique(labels[~worst])) == len(self.classes_):  # a class is never lost
-            self.weights_ = 1.0 - worst
+            given[worst] = self.audit_.suggested[top]
+        elif len(np.unique(np.delete(labels, worst))) == len(self.classes_):  # a class is never lost
+            self.weights_[worst] = 0.0
+            kept = np.flatnonzero(self.weights_)
             take = require("sklearn.utils", "data")._safe_indexing  # of any container of rows
-            inputs, given = take(inputs, np.flatnonzero(~worst)), given[~worst]
-        self.estimator_ = estimator.fit(inputs, given, **options)
+            inputs, given = take(inputs, kept), given[kept]
+        self.estimator_ = estimator.fit(inputs, self.classes_[given], **options)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -273,7 +274,9 @@ class CleanedClassifier(_Classifier):
     def predict_proba(self, X: Any) -> Array:
         """The estimator's probabilities, one column per class of `classes_`."""
         rows = self._seen(X)
-        return np.asarray(self.estimator_.predict_proba(rows))
+        result = np.zeros((validation._num_samples(rows), len(self.classes_)))
+        result[:, np.searchsorted(self.classes_, self.estimator_.classes_)] = self.estimator_.predict_proba(rows)
+        return result  # relabelling may have left the estimator no example of a class
 
     def _seen(self, X: Any) -> Any:
         validation.check_is_fitted(self)
@@ -282,8 +285,7 @@ class CleanedClassifier(_Classifier):
     def _audit(self, estimator: Any, X: Any, labels: Array) -> Audit:
         names = [str(name) for name in self.classes_]
         if self.by == "features":
-            spread = X.std(0)
-            rows = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)
+            rows = require("sklearn.preprocessing", "data").StandardScaler().fit_transform(X)
             return audit(rows, labels, class_names=names, quiet=True)
         selection = require("sklearn.model_selection", "data")
         folds = selection.StratifiedKFold(self.folds, shuffle=True, random_state=self.random_state)

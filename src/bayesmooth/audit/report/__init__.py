@@ -192,7 +192,7 @@ def write_clean_command(audit: Audit) -> tuple[str, str, str]:
     end = "".join(name.suffixes[-2:]) if name.suffix == ".gz" else name.suffix
     options = ["--out", f"{name.name.removesuffix(end)}-cleaned{end}"]
     for option, value in audit.summary.get("columns", {}).items():
-        options += [f"--{option}", value]
+        options += [f"--{option.replace('_', '-')}", value if isinstance(value, str) else ",".join(value)]
     return "your data", shlex.join(["bayesmooth", "clean", name.name]), shlex.join(options)
 
 
