@@ -78,7 +78,9 @@ class Consensus:
                 {
                     "annotator": name,
                     "votes": count,
-                    **{key: round(x, 4) for key, x in {"quality": share, "low": low, "high": high}.items()},
+                    "quality": round(share, 4),
+                    "low": round(low, 4),
+                    "high": round(high, 4),
                     "kappa": round(float(agreements.mean()), 4) if len(agreements) else None,
                     "weight": round(float(self.weights[a]), 4),
                     "confusions": "; ".join(

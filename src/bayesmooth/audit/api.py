@@ -267,7 +267,8 @@ def check_batches(batches: Any) -> None:
         order = getattr(order, "sampler", batches.sampler)
     if not isinstance(order, SequentialSampler):
         raise InputError(
-            f"a DataLoader with a {type(order).__name__}: another order than that of the data; give one without it"
+            f"a DataLoader with a {type(order).__name__}: its batches come in another order than the data; "
+            "give DataLoader(dataset, batch_size) without shuffle or sampler"
         )
 
 

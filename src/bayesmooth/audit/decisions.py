@@ -81,7 +81,10 @@ def apply_decisions(source: Source, decisions: Sequence[Decision]) -> Corrected:
     unread = {*MISSING} - {*labels.names} if source.table is not None and source.table.given is None else {""}
     for row in decisions:
         if row.id in twice:
-            raise InputError(f"decision on id {row.id!r}, which several rows have; mend ids; of votes clean audit.csv")
+            raise InputError(
+                f"decision on id {row.id!r}, which several rows have; make the ids unique and audit again; "
+                "if the rows are votes, clean audit.csv"
+            )
         if row.id not in positions:
             raise InputError(
                 f"decision on id {row.id!r}, which the labels do not have; give the file that was audited, "

@@ -149,7 +149,7 @@ OWN: dict[str, Dataset] = {
         digits, "1,797 digits of 8 × 8, 10 classes", "none: part of scikit-learn", "pip install 'bayesmooth[data]'"
     ),
     "folder": Dataset(
-        folder, "your pictures as pixels, by folders", "PATH/{train,test}/<class>/*.jpg, or PATH/<class>/*.jpg"
+        folder, "your pictures as pixels, a folder per class", "PATH/{train,test}/<class>/*.jpg, or PATH/<class>/*.jpg"
     ),
     "source": Dataset(
         source,

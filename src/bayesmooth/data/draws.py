@@ -313,6 +313,8 @@ def split(source: Source, valid_fraction: float, seed: int) -> tuple[Source, Sou
     """
     held = round(valid_fraction * len(source))
     if not 0 < held < len(source):
-        raise InputError(f"valid_fraction={valid_fraction} of {len(source)} holds out {held}: both parts need one")
+        raise InputError(
+            f"valid_fraction={valid_fraction} of {len(source)} examples holds out {held}: both parts need at least one"
+        )
     order = torch.randperm(len(source), generator=generator(seed, SPLIT), device="cpu")
     return source.subset(order[held:].sort().values), source.subset(order[:held].sort().values)

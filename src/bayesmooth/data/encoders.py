@@ -126,7 +126,8 @@ def _embed(
                 output = np.asarray(output.cpu() if isinstance(output, Tensor) else output, np.float32)
                 if output.ndim != 2 or len(output) != len(batch) or not np.isfinite(output).all():
                     raise InputError(
-                        f"the encoder gave shape {output.shape} for {len(batch)}; must be finite, one row per example"
+                        f"the encoder gave numbers of shape {output.shape} for {len(batch)} examples; must be finite, "
+                        "one row per example"
                     )
                 rows |= zip(new, output, strict=True)
                 if kept is not None:

@@ -132,7 +132,7 @@ class Columns:
             if isinstance(getattr(self, name), str):
                 raise InputError(f"{name}={getattr(self, name)!r}: must be a list of names")
         if self.annotator is not None and (self.tags is not None or self.separator is not None):
-            raise InputError("annotator with several labels per example: votes are on one; audit one tag at a time")
+            raise InputError("annotator beside several labels per example: a vote is one label; audit tag by tag")
 
     @property
     def clean_options(self) -> dict[str, str | list[str]]:
