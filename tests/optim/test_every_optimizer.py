@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -216,10 +217,10 @@ def test_distributed_checkpoints_carry_the_state_into_a_fresh_optimizer(task, na
     assert train(task, model, optimizer, 3) == train(task, fresh, other, 3)
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_a_sparse_gradient_is_refused_by_name_and_the_weights_stay(name):
+@pytest.mark.parametrize("make", [*map(MAKE.get, OURS), partial(IVON, lr=0.03, ess=40, noise=1.0)])
+def test_a_sparse_gradient_is_refused_by_name_and_the_weights_stay(make):
     table = nn.Embedding(5, 2, sparse=True)
-    optimizer, before = MAKE[name](table.named_parameters()), weights_of(table)
+    optimizer, before = make(table.named_parameters()), weights_of(table)
     with pytest.raises(InputError, match=r"parameter weight: its gradient is sparse"):
         optimizer.step(lambda: table(torch.tensor([1])).sum().backward())
     assert same(weights_of(table), before)
@@ -241,6 +242,14 @@ def test_parameters_that_share_elements_are_refused(name):
     with pytest.raises(InputError, match="share memory"):
         optimizer.add_param_group({"params": [rows]})
     MAKE[name]([nn.Parameter(base[:3]), nn.Parameter(base[3:])])  # side by side: no element
+
+
+def test_the_memory_of_many_groups_is_compared_once_and_not_for_every_group(monkeypatch):
+    compared = []
+    monkeypatch.setattr("bayesmooth.optim.params.find_overlap", lambda tensors: compared.append(len(tensors)) or [])
+    optimizer = IVON([{"params": [nn.Parameter(torch.ones(2))]} for _ in range(50)], lr=0.1, ess=40)
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
+    assert compared == [50, 51]
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import find_overlap
@@ -47,6 +48,13 @@ class CheckedOptimizer(Optimizer):
     """It refuses settings and weights that it cannot train with, and keeps states in float32 at least."""
 
     alike: ClassVar[tuple[str, ...]] = ()  # settings that must be the same in all groups
+    _begun = True  # False while the constructor adds its groups: their memory is checked once, at the end
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        self._begun = False
+        super().__init__(params, defaults)
+        self._begun = True
+        self._check_memory()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with options of their own, if their values and tensors pass the checks."""
@@ -63,16 +71,20 @@ class CheckedOptimizer(Optimizer):
                         f"{name}={new[name]!r} in a group, {first[name]!r} in the first: must be the same in all; "
                         "give it to the optimizer"
                     )
-            every = [(p, group) for group in self.param_groups for p in group["params"]]
-            # Elements that share memory cannot be moved independently of each other.
-            if names := [find_param_name(*every[i]) for i in find_overlap([shard(p.detach()) for p, _ in every])]:
-                raise InputError(
-                    f"parameter {' and '.join(dict.fromkeys(names))}: elements share memory (listed twice, an expanded "
-                    "tensor, or views that meet); give the tensor that they are views of, once"
-                )
+            if self._begun:
+                self._check_memory()
         except InputError:
             self.param_groups.pop()
             raise
+
+    def _check_memory(self) -> None:
+        """Elements that share memory cannot be moved independently of each other."""
+        every = [(p, group) for group in self.param_groups for p in group["params"]]
+        if names := [find_param_name(*every[i]) for i in find_overlap([shard(p.detach()) for p, _ in every])]:
+            raise InputError(
+                f"parameter {' and '.join(dict.fromkeys(names))}: elements share memory (listed twice, an expanded "
+                "tensor, or views that meet); give the tensor that they are views of, once"
+            )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch, which casts loaded state to each parameter's dtype, and looks at neither shapes nor names."""
