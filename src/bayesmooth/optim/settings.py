@@ -104,7 +104,7 @@ def find_rates(weights: list[Weight], samples: int, scale: float) -> dict[Weight
         raise InputError(
             "noise= with several samples per step of sharded weights: their sums are local; take one sample"
         )
-    grads = [w.sums[0] / samples if w.sums else w.pending for w in weights]
+    grads = [w.sums[0] / samples if w.sums else w.pending if w.sharded else w.gradient() for w in weights]
     rates = {}
     for w, norm in zip(weights, measure_norms([grad for grad in grads if grad is not None]).tolist(), strict=True):
         square, mass = w.state.get("square", 0.0), w.state.get("mass", 0.0)
