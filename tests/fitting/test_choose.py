@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -76,6 +77,39 @@ def test_a_fit_that_was_stopped_goes_on_and_trains_nothing_twice(tmp_path, monke
         run((X, CLEAN), folder=tmp_path)
     with pytest.raises(InputError, match="holds a fit with other seed"):
         run(folder=tmp_path, seed=1)
+
+
+def test_a_fit_that_is_killed_while_it_writes_labels_goes_on(tmp_path, monkeypatch):
+    save = torch.save
+
+    def tear(value, place):
+        if isinstance(value, torch.Tensor):
+            place.write_bytes(b"half")
+            raise KeyboardInterrupt
+        save(value, place)
+
+    monkeypatch.setattr(torch, "save", tear)
+    with pytest.raises(KeyboardInterrupt):
+        run(epochs=1, folder=tmp_path)
+    monkeypatch.setattr(torch, "save", save)
+    assert run(epochs=1, folder=tmp_path).table == run(epochs=1).table
+
+
+def test_a_folder_holds_one_fit_in_any_process_and_what_is_damaged_is_named(tmp_path):
+    def again(net=net, loss=nn.functional.cross_entropy):
+        grid = [{"lr": 0.1, "noise": 1.0, "loss": partial(lambda z, y: nn.functional.cross_entropy(z, y))}]  # a new one
+        return fit(net, (X, Y), 1, loss=loss, grid=grid, folder=tmp_path / "fit", quiet=True)
+
+    assert again().table == again().table
+    with pytest.raises(InputError, match="holds a fit with other network; give another folder"):
+        again(lambda: nn.Linear(10, 3))
+    with pytest.raises(InputError, match="holds a fit with other loss"):
+        again(loss=nn.CrossEntropyLoss(label_smoothing=0.1))
+    (tmp_path / "fit" / "0.pt").write_bytes(b"half")
+    with pytest.raises(InputError, match=r"0\.pt: not a checkpoint .*delete the folder"):
+        again()
+    with pytest.raises(InputError, match=r"fit\.json: cannot be written"):
+        run(folder=tmp_path / "fit" / "0.pt")
 
 
 def test_processes_find_the_same():

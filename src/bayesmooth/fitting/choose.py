@@ -18,6 +18,7 @@ that a run that was stopped goes on.
 
 import json
 import math
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -238,7 +239,7 @@ def learn_predictions(
         given = torch.cat([take_labels(batch) for batch in held]).cpu()
         of_train, of_held = (average_predictions(plan, teachers, students, batches) for batches in (train, held))
         labels = predict_labels(of_train, of_held, given, audited())
-        torch.save(torch.cat(labels[: 1 + everything]), file)
+        files.write_atomically(file, partial(torch.save, torch.cat(labels[: 1 + everything])))
     loader = join(plan.loader, plan.held) if everything else plan.loader
     loader = replace_labels(loader, torch.load(file, weights_only=True))
     short = replace(plan, loader=loader, steps=max(round(STUDY * plan.steps), 1))
@@ -312,14 +313,15 @@ def describe_trial(trial: Trial) -> dict[str, Any]:
 def describe_setting(setting: Setting) -> dict[str, Any]:
     """Numbers and names."""
     return {
-        name: value if isinstance(value, int | float | str) else str(getattr(value, "__name__", value))
+        name: value
+        if isinstance(value, int | float | str)
+        else re.sub(" at 0x[0-9a-f]+", "", str(getattr(value, "__name__", value)))  # differs in every process
         for name, value in setting.items()
     }
 
 
 def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool) -> None:
     """A folder holds one fit: its settings and labels are noted there, and others are refused."""
-    folder.mkdir(parents=True, exist_ok=True)
     facts = {
         "steps": plan.steps,
         "seed": plan.seed,
@@ -330,7 +332,9 @@ def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool)
         "held-out labels": torch.unique(read_held_labels(plan), return_counts=True)[1].tolist(),  # in any order
     }
     path, facts = folder / "fit.json", json.loads(json.dumps(facts))
-    saved = facts | (files.read_json(path) if path.exists() else {})  # an older one has no labels
+    saved = facts | (files.read_json(path) if path.exists() else {})  # an older one has not all of them
     if changed := ", ".join(name for name in facts if facts[name] != saved[name]):
         raise InputError(f"{folder}: holds a fit with other {changed}; give another folder")
     files.write_json(path, facts)
+        "network": [list(weight.shape) for weight in plan.make_model().parameters()],
+        "loss": describe_setting({"loss": plan.loss})["loss"],

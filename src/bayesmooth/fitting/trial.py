@@ -61,7 +61,8 @@ class Trial:
         """Its state: parts done, (score, accuracy, NLL) after each, the weights and those of the best part."""
         if not self.path.exists():
             return {"parts": 0, "looks": []}
-        state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
+        with files.name_errors(self.path, "checkpoint", "; delete the folder and fit again"):
+            state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
         return state
 
     @property
