@@ -34,7 +34,7 @@ def take_inputs(batch: Any, model: nn.Module | None = None) -> Inputs:
 
 
 def take_labels(batch: Any) -> Tensor:
-    """The labels of a batch: (inputs, labels, …), or a dict with "labels"."""
+    """The labels of a batch: (inputs, labels, …), or a dict with "labels"; whole numbers are int64, as torch wants."""
     labels: Any = None
     if isinstance(batch, Mapping):
         labels = batch.get("labels")
@@ -44,7 +44,7 @@ def take_labels(batch: Any) -> Tensor:
         raise InputError(
             f"a batch is a {type(batch).__name__} without labels: must be (inputs, labels), or a dict with 'labels'"
         )
-    return labels
+    return labels if labels.is_floating_point() or labels.is_complex() else labels.long()
 
 
 def call_model(model: nn.Module, inputs: Inputs) -> Any:

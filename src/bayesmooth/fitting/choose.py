@@ -39,6 +39,7 @@ from bayesmooth.errors import InputError
 from bayesmooth.fitting.heldout import join, read_in_order, replace_labels, split_data
 from bayesmooth.fitting.predicted import Audited, audit_labels, predict_labels
 from bayesmooth.fitting.trial import PARTS, Loss, Plan, Setting, Trial, advance, standard_error
+from bayesmooth.losses.base import check_batch, within
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
 from bayesmooth.optim.settings import count_examples
@@ -138,16 +139,17 @@ def fit(
     >>> len(result.table) > len(GRID), result.labels in ("given", "predicted")  # with those of predicted labels
     (True, True)
     """
+    within("epochs", epochs, "20 is a start", low=1e-6, high=1e6)
+    within("batch_size", batch_size, "64 is usual", low=1)
     loader, held = split_data(data, validation, held_back, batch_size, seed)
-    steps = max(round(epochs * len(loader)), 1)
+    examples, steps = count_examples(loader), max(round(epochs * len(loader)), 1)
     if optimizer is None:
-        optimizer = partial(IVON, ess=count_examples(loader), steps=steps, seed=seed)
+        optimizer = partial(IVON, ess=examples, steps=steps, seed=seed)
     plan = Plan(make_model, loader, held, loss, optimizer, steps, seed, folder is not None, stop)
     with ExitStack() as scope:
         scope.enter_context(progress.silence(quiet))
         scope.enter_context(torch.random.fork_rng())
-        if len(grid) > 1 and make_model() is make_model():
-            raise InputError("make_model gives one network for all settings; make a new one in it, or copy.deepcopy it")
+        check_parts(plan, grid)
         if folder is None:
             folder = scope.enter_context(tempfile.TemporaryDirectory())
         else:
@@ -162,7 +164,7 @@ def fit(
         ranked = run(trials, FIRST)
         best_two, others = ranked[:2], ranked[2:TEACHERS]
         teach = teach and loss is nn.functional.cross_entropy and read_in_order(plan.loader) is not None
-        if not teach or take_labels(next(iter(plan.held))).ndim > 1:  # each example needs a place, and one class
+        if not teach:  # each example needs a place
             return finish(plan, trials, run(best_two, PARTS)[0])
         best, second = run(best_two, SECOND)
         study = partial(learn_predictions, plan, cache(partial(ask_audit, plan, best, validation is None)))
@@ -175,6 +177,18 @@ def fit(
             return finish(plan, trials, best)
         students.append(study([best, second, *others], best, *students, everything=validation is None))
         return finish(plan, [*trials, *students], choose_last(plan, best, students[-1]))
+
+
+def check_parts(plan: Plan, grid: Sequence[Setting]) -> None:
+    """Settings, a network of its own for each, and logits that go with the labels: else the runs would be in vain."""
+    if not grid:
+        raise InputError("grid=(): no setting; give one at least, or leave it out")
+    if isinstance(plan.make_model, nn.Module) or (len(grid) > 1 and plan.make_model() is plan.make_model()):
+        raise InputError("make_model gives one network for all settings; make a new one in it, or copy.deepcopy it")
+    logits, batch = next(read_logits(plan.make_model(), plan.held), (None, None))
+    if logits is None:
+        raise InputError("no held-out labels to choose by; give validation= one batch at least")
+    check_batch(logits, take_labels(batch).to(logits.device))
 
 
 def describe_cost(count: int, epochs: float, steps: int) -> str:
@@ -261,7 +275,7 @@ def average_predictions(plan: Plan, teachers: Sequence[Trial], students: Sequenc
     means = []
     for trials in (teachers, students):
         models = (load_best(plan, trial) for trial in trials if trial.has_learned)
-        each = [torch.cat([z.softmax(-1).cpu() for z, _ in read_logits(model, batches)]) for model in models]
+        each = [torch.cat([z.softmax(-1).float().cpu() for z, _ in read_logits(model, batches)]) for model in models]
         if each:
             means.append(torch.stack(each).mean(0))
     return torch.stack(means).mean(0).clamp_min(1e-9)
@@ -290,7 +304,9 @@ def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:
     table = [describe_trial(trial) for trial in trials]
     if (kept := best.load().get("best")) is None:
         tried = ", ".join(str(trial.setting) for trial in trials)
-        raise InputError(f"{tried}: training diverged at every setting; lower lr or noise")
+        raise InputError(
+            f"{tried}: training diverged at every setting; lower lr or noise, or look for inputs that are not finite"
+        )
     posterior = Posterior(kept["mean"], kept["std"]) if "std" in kept else None
     fit_result = Fit(load_best(plan, best), posterior, best.setting, best.labels, table)
     warn_if_nothing_is_learned(fit_result.accuracy, read_held_labels(plan), f"what was tried:\n{fit_result}")
@@ -329,6 +345,8 @@ def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool)
         "grid": [describe_setting(setting) for setting in grid],
         "teach": teach,
         "stop": plan.stop,
+        "network": [list(weight.shape) for weight in plan.make_model().parameters()],
+        "loss": describe_setting({"loss": plan.loss})["loss"],
         "held-out labels": torch.unique(read_held_labels(plan), return_counts=True)[1].tolist(),  # in any order
     }
     path, facts = folder / "fit.json", json.loads(json.dumps(facts))
@@ -336,5 +354,3 @@ def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool)
     if changed := ", ".join(name for name in facts if facts[name] != saved[name]):
         raise InputError(f"{folder}: holds a fit with other {changed}; give another folder")
     files.write_json(path, facts)
-        "network": [list(weight.shape) for weight in plan.make_model().parameters()],
-        "loss": describe_setting({"loss": plan.loss})["loss"],

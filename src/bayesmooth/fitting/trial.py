@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from bayesmooth import files
 from bayesmooth.calling import call_model, read_logits, recompute_batchnorm, take_inputs, take_labels, take_logits
 from bayesmooth.errors import InputError
+from bayesmooth.losses.base import check_batch
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.schedule import cosine
 
@@ -149,7 +150,7 @@ def train_part(
 ) -> None:
     """The steps of one part."""
     first, last = (plan.steps * n // PARTS for n in (part, part + 1))
-    torch.manual_seed(plan.seed * PARTS + part)  # dropout
+    torch.manual_seed((plan.seed * PARTS + part) % 2**63)  # dropout
     model.train()
     for done, batch in enumerate(read_batches(plan.loader, plan.seed, first, last), first):
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -205,6 +206,7 @@ def look(plan: Plan, model: nn.Module) -> tuple[float, float, float]:
     pairs = [(logits, take_labels(batch).to(logits.device)) for logits, batch in read_logits(model, plan.held)]
     logits, labels = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     model.train()
+    check_batch(logits, labels)
     nll = float(nn.functional.cross_entropy(logits, labels))
     accuracy = float((logits.argmax(-1) == labels).double().mean())
     if not math.isfinite(nll):

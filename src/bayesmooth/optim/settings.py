@@ -50,7 +50,11 @@ def choose_beta2(steps: int | None) -> float:
 
 def count_examples(batches: Any) -> int:
     """The number of examples that a loader, or a list of batches, gives in an epoch."""
-    if isinstance(batches, Iterator) or not hasattr(batches, "__len__") or not len(batches):
+    try:
+        length = 0 if isinstance(batches, Iterator) else len(batches)
+    except TypeError:  # a stream, or a loader of one
+        length = 0
+    if not length:
         raise InputError(
             f"batches: a {type(batches).__name__} without a length, or empty; give a loader or a list of batches"
         )
