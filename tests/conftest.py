@@ -1,7 +1,9 @@
 """What every test shares."""
 
 import os
+import resource
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,22 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.name in SLOW_FILES or SLOW_FIXTURES.intersection(item.fixturenames):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def files_of_at_most():
+    """A context in which the system refuses to let a file grow beyond a size, as a full disk would."""
+
+    @contextmanager
+    def limit(size):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limit
 
 
 def pytest_runtest_setup(item):

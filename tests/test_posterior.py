@@ -89,6 +89,11 @@ def test_a_file_brings_back_every_bit(model, tmp_path, gaussian):
         assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+def test_a_disk_that_fills_up_is_an_error(model, tmp_path, gaussian, files_of_at_most):
+    with files_of_at_most(100), pytest.raises(InputError, match="cannot be written: File too large"):
+        gaussian(model).save(tmp_path / "posterior.safetensors")
+
+
 @pytest.mark.parametrize("content", [b"", b"not a posterior", b"\x00" * 100])
 def test_a_file_that_is_no_posterior_is_named(tmp_path, content):
     path = tmp_path / "odd.safetensors"

@@ -1,10 +1,9 @@
 import json
 import os
 import re
-import resource
 import shutil
 import signal
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -208,18 +207,9 @@ def test_the_best_epoch_is_the_first_with_the_best_validation_accuracy(tiny, tmp
     assert run.report()["best_epoch"] == 2
 
 
-@contextmanager
-def files_of_at_most(size):
-    """The system refuses to let a file grow beyond this, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_disk_that_fills_up_is_an_error_and_the_last_checkpoint_stays(tiny, tmp_path, before_step, same_run):
+def test_a_disk_that_fills_up_is_an_error_and_the_last_checkpoint_stays(
+    tiny, tmp_path, before_step, same_run, files_of_at_most
+):
     recipe = tiny(model={"name": "mlp", "hidden": [400]})
     with ExitStack() as full:
         before_step(3, lambda: full.enter_context(files_of_at_most(10_000)))

@@ -253,7 +253,7 @@ def learn_predictions(
         given = torch.cat([take_labels(batch) for batch in held]).cpu()
         of_train, of_held = (average_predictions(plan, teachers, students, batches) for batches in (train, held))
         labels = predict_labels(of_train, of_held, given, audited())
-        files.write_atomically(file, partial(torch.save, torch.cat(labels[: 1 + everything])))
+        files.save_checkpoint(file, torch.cat(labels[: 1 + everything]))
     loader = join(plan.loader, plan.held) if everything else plan.loader
     loader = replace_labels(loader, torch.load(file, weights_only=True))
     short = replace(plan, loader=loader, steps=max(round(STUDY * plan.steps), 1))

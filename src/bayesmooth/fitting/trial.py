@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -133,7 +132,7 @@ def advance(plan: Plan, parts: int, trial: Trial, tell: Callable[[int], object] 
             if plan.keep or state["parts"] == parts:
                 state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 state["average"] = average.state_dict()
-                files.write_atomically(trial.path, partial(torch.save, state))
+                files.save_checkpoint(trial.path, state)
     best: float = max(state["looks"][:parts])[0]
     return best
 

@@ -5,7 +5,6 @@ checkpoint is replaced in one move, and all that a run needs to go on is in it; 
 run that is being trained from one whose process was killed.
 """
 
-import io
 import json
 import os
 import platform
@@ -30,6 +29,7 @@ from bayesmooth import files, progress
 from bayesmooth.audit import Audit, audit_network
 from bayesmooth.calling import find_device
 from bayesmooth.errors import InputError
+from bayesmooth.files import save_checkpoint as save_checkpoint
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import format_epoch, format_figure
 from bayesmooth.train.evaluate import Forecast, Splits, evaluate, open_new, prepare, probabilities, statistics_batches
@@ -209,13 +209,6 @@ class Run:
         """Write `run.json`, with `facts` beside the status."""
         content = {"status": status, "hash": self.recipe.hash, "seed": self.recipe.train.seed, **facts}
         files.write_json(self.path / STATUS, content | ({"message": message} if message else {}))
-
-
-def save_checkpoint(path: Path, state: Checkpoint) -> None:
-    """Put `state` in the place of the checkpoint before it, in one move."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    files.write_atomically(path, buffer.getvalue())
 
 
 # ---- training ----
