@@ -122,6 +122,8 @@ def label_noise(
     """
     if samples < 2 or samples % 2:
         raise InputError(f"samples={samples}: must be even and ≥ 2, as draws come in mirrored pairs")
+    if linearised < 0 or batch_size < 1:
+        raise InputError(f"linearised={linearised}, batch_size={batch_size}: must be ≥ 0, and ≥ 1")
     passes = -(-length_hint(data) // (batch_size if _has_rows(data) else 1)) * samples
     done, parts = 0, []
     with (
@@ -155,7 +157,7 @@ def label_noise(
             if labels[0] is not None:
                 columns["label"] = torch.cat(labels)
             parts.append({name: column.cpu() for name, column in columns.items()})
-    if not parts:
+    if not any(len(part["index"]) for part in parts):
         raise InputError("the data is empty; give at least one example")
     return LabelNoise(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
@@ -203,7 +205,7 @@ def _read_batches(data: Any, batch_size: int) -> Iterator[tuple[Inputs, Tensor |
         given = not isinstance(batch, Mapping) and len(batch) > 2
         position = batch[2].cpu() if given else torch.arange(start, start + len(own), device="cpu")
         start += len(own)
-        yield take_inputs(batch), own.cpu().long(), position
+        yield take_inputs(batch), own.cpu(), position
 
 
 # ---- draws over the data ----
