@@ -170,9 +170,30 @@ def test_an_unfinished_run_says_what_is_missing(tiny, tmp_path):
     run = Run(tmp_path / "run", tiny())
     with run.hold(0):
         assert run.status == "new"
-    for read in (run.report, run.model, run.posterior):
-        with pytest.raises(InputError, match=r"run: .*(finished|checkpoint)"):
+    for read in (run.report, run.model, run.data):
+        with pytest.raises(InputError, match=r"run: .*finished \(new\); `bayesmooth train .*run` goes on"):
             read()
+    with pytest.raises(InputError, match=r"no posterior\.safetensors, as its optimizer is sgd; ivon and bsam have one"):
+        run.posterior()
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("report.json", Run.report),
+        ("model.pt", Run.model),
+        ("posterior.safetensors", Run.model),
+        ("data.json", Run.data),
+    ],
+)
+def test_a_finished_run_that_has_lost_a_file_says_how_to_get_it_back(name, read, copied):
+    report = copied.report()
+    (copied.path / name).unlink()
+    with pytest.raises(InputError, match=rf"finished, but has no {name}; put it back, or delete run\.json and train"):
+        read(copied)
+    (copied.path / "run.json").unlink()
+    assert train(copied.recipe, copied.path, quiet=True).report() == report
+    read(copied)
 
 
 def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(tiny, tmp_path):

@@ -34,7 +34,7 @@ from bayesmooth.posterior import Posterior
 from bayesmooth.progress import format_epoch, format_figure
 from bayesmooth.train.evaluate import Forecast, Splits, evaluate, open_new, prepare, probabilities, statistics_batches
 from bayesmooth.train.loop import Checkpoint, DivergedError, Loop, make_model
-from bayesmooth.train.recipe import Recipe, find_differences
+from bayesmooth.train.recipe import Recipe, find_builder, find_differences
 
 RECIPE, STATUS, DATA = "recipe.toml", "run.json", "data.json"
 METRICS, REPORT, POSTERIOR = "metrics.jsonl", "report.json", "posterior.safetensors"
@@ -83,8 +83,18 @@ class Run:
     def report(self) -> dict[str, Any]:
         """The final figures."""
         if not (self.path / REPORT).exists():
-            raise InputError(f"{self.path}: not finished ({self.status}); `bayesmooth train {self.path}` goes on")
+            raise self.missing(REPORT)
         return files.read_json(self.path / REPORT)
+
+    def missing(self, name: str) -> InputError:
+        """The error about a file that is not there."""
+        if self.status == "finished":
+            return InputError(
+                f"{self.path}: finished, but has no {name}; put it back, or delete {STATUS} and train again"
+            )
+        return InputError(
+            f"{self.path}: no {name}, not finished ({self.status}); `bayesmooth train {self.path}` goes on"
+        )
 
     def seconds(self) -> float:
         """Time spent in training steps."""
@@ -93,6 +103,8 @@ class Run:
 
     def data(self) -> dict[str, Any]:
         """The facts about its data: the names of the classes, the shape of an input, and others."""
+        if not (self.path / DATA).exists():
+            raise self.missing(DATA)
         return files.read_json(self.path / DATA)
 
     def splits(self) -> Splits:
@@ -109,7 +121,7 @@ class Run:
         """The last checkpoint, or the part of it that a finished run keeps."""
         path = self.path / (MODEL if (self.path / MODEL).exists() else LAST)
         if not path.exists():
-            raise InputError(f"{self.path}: has no checkpoint yet; `bayesmooth train {self.path}` goes on")
+            raise self.missing(MODEL)
         with files.name_errors(path, "checkpoint", "; put it back, or delete the run and train again"):
             saved: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         self.must_be(Recipe.from_dict(saved["recipe"]), "the checkpoint's")
@@ -117,12 +129,11 @@ class Run:
 
     def posterior(self) -> Posterior:
         """The Gaussian over the weights at the end of the run."""
-        path = self.path / POSTERIOR
+        path, name = self.path / POSTERIOR, self.recipe.optimizer.name
+        if not hasattr(find_builder("optimizer", name), "posterior"):
+            raise InputError(f"{self.path}: no {POSTERIOR}, as its optimizer is {name}; ivon and bsam have one")
         if not path.exists():
-            raise InputError(
-                f"{self.path}: no {POSTERIOR}: the run is not finished, or its optimizer "
-                f"({self.recipe.optimizer.name}) has none; ivon and bsam have one"
-            )
+            raise self.missing(POSTERIOR)
         return Posterior.load(path)
 
     def model(self, device: str | None = "cpu") -> nn.Module:
@@ -130,7 +141,7 @@ class Run:
         weights, data = self.checkpoint()["model"], self.data()
         facts = {"num_classes": len(data["class_names"]), "input_shape": data["input_shape"]}
         model = make_model(self.recipe, pretrained=False, **facts)
-        if (self.path / POSTERIOR).exists():
+        if model.state_dict().keys() - weights.keys():
             weights = {**self.posterior().mean, **weights}
         model.load_state_dict(weights)
         return model.eval().to(find_device(device))
