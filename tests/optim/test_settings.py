@@ -198,6 +198,8 @@ def test_embeddings_of_any_scale_learn():
 def test_noise_is_refused_beside_what_it_replaces(settings):
     with pytest.raises(InputError, match=r"noise=1\.0 with"):
         IVON(net().parameters(), 0.03, 100, noise=1.0, **settings)
+    with pytest.raises(InputError, match=r"a group has noise=1\.0 with .*noise replaces these"):
+        IVON([{"params": net().parameters(), **settings}], 0.03, 100, noise=1.0)
 
 
 def test_beta2_forgets_as_much_as_in_the_paper():
@@ -227,6 +229,8 @@ def test_auto_counts_what_the_loader_gives():
 def test_auto_says_which_batches_it_needs(batches, says):
     with pytest.raises(InputError, match=says):
         IVON.auto(net(), batches, 8)
+    with pytest.raises(InputError, match="epochs=-8: must be > 0, and finite"):
+        IVON.auto(net(), [(X, Y)], -8)
 
 
 # ---- diagnostics and warnings ----

@@ -42,7 +42,7 @@ from bayesmooth.fitting.trial import PARTS, Loss, Plan, Setting, Trial, advance,
 from bayesmooth.losses.base import check_batch, within
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
-from bayesmooth.optim.settings import count_examples
+from bayesmooth.optim.settings import count_examples, count_steps
 from bayesmooth.posterior import Posterior
 
 # The development pool chose these (results/choices/fit.txt); the test pool had no say.
@@ -139,10 +139,9 @@ def fit(
     >>> len(result.table) > len(GRID), result.labels in ("given", "predicted")  # with those of predicted labels
     (True, True)
     """
-    within("epochs", epochs, "20 is a start", low=1e-6, high=1e6)
     within("batch_size", batch_size, "64 is usual", low=1)
     loader, held = split_data(data, validation, held_back, batch_size, seed)
-    examples, steps = count_examples(loader), max(round(epochs * len(loader)), 1)
+    examples, steps = count_examples(loader), count_steps(loader, epochs)
     if optimizer is None:
         optimizer = partial(IVON, ess=examples, steps=steps, seed=seed)
     plan = Plan(make_model, loader, held, loss, optimizer, steps, seed, folder is not None, stop)

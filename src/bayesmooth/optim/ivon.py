@@ -132,6 +132,7 @@ class IVON(CheckedOptimizer):
     """
 
     alike = ("mc_samples",)
+    replaced = ("hess_init", "weight_decay", "rescale_lr")
     _step_supports_amp_scaling = True  # GradScaler hands over its scale and its verdict
 
     def __init__(
@@ -195,7 +196,7 @@ class IVON(CheckedOptimizer):
         """
         weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         chosen = {"lr": 0.03, "noise": 1.0, "ess": settings.count_examples(batches)}
-        chosen["steps"] = max(round(epochs * len(batches)), 1)
+        chosen["steps"] = settings.count_steps(batches, epochs)
         return cls(weights, **(chosen | options))
 
     # ---- draw, gradient, update ----

@@ -48,6 +48,7 @@ class CheckedOptimizer(Optimizer):
     """It refuses settings and weights that it cannot train with, and keeps states in float32 at least."""
 
     alike: ClassVar[tuple[str, ...]] = ()  # settings that must be the same in all groups
+    replaced: ClassVar[tuple[str, ...]] = ()  # settings that a group with `noise` has none of its own of
     _begun = True  # False while torch's constructor adds the groups one by one: all are checked at its end
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
@@ -101,6 +102,8 @@ def _check_groups(optimizer: CheckedOptimizer, new: list[dict[str, Any]]) -> Non
     for group in new:
         for name, (holds, rule, way_out) in RULES.items():
             value = group.get(name)
+            if hasattr(value, "item") and not isinstance(value, Tensor):
+                group[name] = value = value.item()  # a number of numpy, with which no checkpoint could be read
             try:
                 number = not isinstance(value, bool) or name in SWITCHES  # True would pass for 1
                 passes = name not in group or (number and holds(value))
@@ -114,6 +117,9 @@ def _check_groups(optimizer: CheckedOptimizer, new: list[dict[str, Any]]) -> Non
                     f"{name}={group[name]!r} in a group, {first!r} in the first: must be the same in all; "
                     "give it to the optimizer"
                 )
+        if group.get("noise") is not None and any(group[key] != optimizer.defaults[key] for key in optimizer.replaced):
+            own = ", ".join(f"{key}={group[key]}" for key in optimizer.replaced)
+            raise InputError(f"a group has noise={group['noise']} with {own}: noise replaces these; leave them out")
         for param in group["params"]:
             if param.dtype not in FLOATS or param.layout != torch.strided:
                 raise InputError(

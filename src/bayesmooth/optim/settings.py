@@ -64,6 +64,13 @@ def count_examples(batches: Any) -> int:
     return sum(len(take_labels(batch)) for batch in batches)
 
 
+def count_steps(batches: Any, epochs: float) -> int:
+    """The number of batches in so many epochs."""
+    if not 0 < epochs < math.inf:
+        raise InputError(f"epochs={epochs}: must be > 0, and finite; 20 is a start")
+    return max(round(epochs * len(batches)), 1)
+
+
 # ---- sizes ----
 
 
