@@ -3,7 +3,6 @@
 import os
 import resource
 import signal
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,20 +36,36 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(scope="session")
-def files_of_at_most():
-    """A context in which the system refuses to let a file grow beyond a size, as a full disk would."""
+@pytest.fixture
+def limit_files():
+    """Set the size beyond which the system lets no file grow, as a full disk would; None: any size."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, before if size is None else (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    @contextmanager
-    def limit(size):
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    return limit
+def make_closure(optimizer, compute):
+    """What `step` wants: the gradients of what is computed, and its value."""
+
+    def closure():
+        optimizer.zero_grad()
+        loss = compute()
+        loss.backward()
+        return loss
+
+    return closure
+
+
+def values(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def same(some, others):
+    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+
+
+def weights_of(model):
+    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
 
 
 def pytest_runtest_setup(item):

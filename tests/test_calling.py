@@ -10,6 +10,7 @@ from bayesmooth import calling
 from bayesmooth.calling import recompute_batchnorm
 from bayesmooth.errors import InputError
 from bayesmooth.optim import IVON
+from tests.conftest import make_closure
 
 
 def test_batches_are_read_once_and_no_more_than_a_chunk_ahead(model, monkeypatch, gaussian):
@@ -83,13 +84,7 @@ def test_statistics_recomputed_at_the_mean_are_those_of_the_mean():
     net = batchnorm_network()
     x = torch.randn(256, 4, generator=torch.Generator().manual_seed(0))
     optimizer = IVON(net.parameters(), 0.0, 10, hess_init=0.5, seed=0)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = net(x).square().mean()
-        loss.backward()
-        return loss
-
+    closure = make_closure(optimizer, lambda: net(x).square().mean())
     for _ in range(50):
         optimizer.step(closure)
     truth = net[0](x).var(0).detach()

@@ -9,12 +9,9 @@ from torch import nn
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim import IVON
+from tests.conftest import weights_of
 
 F = nn.functional
-
-
-def weights_of(model):
-    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
 
 
 def train(task, optimizer, model, steps):

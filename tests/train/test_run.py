@@ -3,7 +3,6 @@ import os
 import re
 import shutil
 import signal
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -228,14 +227,12 @@ def test_the_best_epoch_is_the_first_with_the_best_validation_accuracy(tiny, tmp
     assert run.report()["best_epoch"] == 2
 
 
-def test_a_disk_that_fills_up_is_an_error_and_the_last_checkpoint_stays(
-    tiny, tmp_path, before_step, same_run, files_of_at_most
-):
+def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(tiny, tmp_path, before_step, same_run, limit_files):
     recipe = tiny(model={"name": "mlp", "hidden": [400]})
-    with ExitStack() as full:
-        before_step(3, lambda: full.enter_context(files_of_at_most(10_000)))
-        with pytest.raises(InputError, match="cannot be written: File too large; what was saved before is intact"):
-            train(recipe, tmp_path / "full", quiet=True, save_seconds=0)
+    before_step(3, lambda: limit_files(10_000))
+    with pytest.raises(InputError, match="cannot be written: File too large; what was saved before is intact"):
+        train(recipe, tmp_path / "full", quiet=True, save_seconds=0)
+    limit_files(None)
     run = Run.open(tmp_path / "full")
     assert run.status == "failed"
     assert run.checkpoint()["progress"]["batch"] == 3
