@@ -70,7 +70,7 @@ def join(loader: Any, held: Any) -> Any:
 def make_loader(loader: Any, rows: Any, train: bool = True) -> Any:
     """A loader like another one, of other rows; to `train`, in a random order, and without a last batch of one."""
     drop = train and (loader.drop_last or len(rows) % loader.batch_size == 1)  # BatchNorm cannot do with one
-    return DataLoader(rows, shuffle=train, drop_last=drop, **{name: getattr(loader, name) for name in SAME})
+    return DataLoader(rows, shuffle=train and len(rows) > 0, drop_last=drop, **{k: getattr(loader, k) for k in SAME})
 
 
 class Batches:
