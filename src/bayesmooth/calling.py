@@ -56,9 +56,7 @@ def take_logits(output: Any) -> Tensor:
     """The logits in a model's output."""
     logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
-        raise InputError(
-            f"the model returned a {type(output).__name__}: must be logits, or an object that has them as .logits"
-        )
+        raise InputError(f"the model returned a {type(output).__name__}: must be logits, or have them as .logits")
     return logits
 
 
@@ -130,9 +128,7 @@ def statistics_kept(model: nn.Module, batches: Iterable[Any] | None = None) -> I
     mean). They are computed from `batches` once, then looked up; without batches they stay those of training.
     """
     if isinstance(batches, Iterator):
-        raise InputError(
-            f"batchnorm: a {type(batches).__name__} is empty after the first draw; give a list or a loader"
-        )
+        raise InputError(f"batchnorm: a {type(batches).__name__} is empty after the first draw; give a list or loader")
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     statistics: dict[int | None, list[Tensor]] = {}
 

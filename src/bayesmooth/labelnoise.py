@@ -110,9 +110,8 @@ def label_noise(
     cancels. `linearised` is the number of linearised draws; the first belongs to the same draw as `sampled`.
     The same seed gives the same noise, however the data is cut into batches.
 
-    The model is in eval mode meanwhile: no dropout, and BatchNorm uses the running statistics that training left, for
-    the mean and for every draw alike. With `batchnorm`, batches of training inputs (a list or a loader, read once per
-    draw), the mean and each draw have their own; linearised draws keep the mean's.
+    The model is in eval mode meanwhile: no dropout, and the mean and all draws have BatchNorm's running statistics of
+    training. With `batchnorm`, as in `Posterior.predict`, each has its own; linearised draws keep the mean's.
 
     >>> model = nn.Linear(2, 3)
     >>> mean = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -225,12 +224,8 @@ def _average(logits: Tensor, draws: Iterable[Tensor], samples: int) -> dict[str,
         square += (drawn - logits).square()
     # not over samples − 1: a mirrored pair has no freedom left to lose to its centre
     variance = (square / samples - (shift / samples).square()).clamp_min(0)
-    return {
-        "expected": noise / samples,
-        "averaged": probs - noise / samples,
-        "logit_variance": variance,
-        "sampled": sampled,
-    }
+    noise /= samples
+    return {"expected": noise, "averaged": probs - noise, "logit_variance": variance, "sampled": sampled}
 
 
 def _linearise(

@@ -49,7 +49,7 @@ class Posterior:
                 raise InputError(f"{name}: {shapes}; they must be equal")
             if not bool((mean.isfinite() & std.isfinite() & (std >= 0)).all()):
                 raise InputError(
-                    f"{name}: mean and std must be finite, and std ≥ 0; training has diverged, or the file is damaged"
+                    f"{name}: mean and std must be finite, and std ≥ 0; training diverged, or a damaged file"
                 )
 
     @contextmanager

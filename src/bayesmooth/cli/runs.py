@@ -56,8 +56,7 @@ def train(arguments: Namespace) -> int:
     from bayesmooth.train.run import StoppedError
     from bayesmooth.train.sweep import keep_freed_memory
 
-    asked = {key: getattr(arguments, key, None) for key in parameters(source)}
-    columns = {key: value for key, value in asked.items() if value is not None}
+    columns = {key: asked for key in parameters(source) if (asked := getattr(arguments, key, None)) is not None}
     place, out = Path(arguments.recipe), arguments.out
     if "," in (arguments.encoder or ""):
         raise InputError(f"--encoder {arguments.encoder}: train takes one; `bayesmooth audit` compares several")

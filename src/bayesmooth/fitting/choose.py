@@ -3,17 +3,10 @@
     fit_result = bayesmooth.fit(make_model, loader, epochs=20)
     fit_result.model, fit_result.posterior, print(fit_result)
 
-1. Six settings (GRID: IVON and AdamW) train for a quarter of the epochs, the best two of them for half.
-2. If the best one still learns, it goes on to the end. If held-out accuracy falls, it has begun to learn wrong labels;
-   then the second-best one studies for half of the epochs the joint predictions of the best three and the audit: they
-   have not learned single wrong labels yet, and agree on little else than the right ones.
-3. The best one studies predictions of all of these for half of the epochs. Now the held-out labels have chosen, so they
-   are learned, too: nobody has learned their errors, so the given label and the prediction say more than either does.
-
-That is three times the cost of one run, and one audit. Held-out labels may be as wrong as the others: errors that a
-network cannot predict lower the accuracy of all settings alike. They choose the point to stop at, too, the temperature
-of the predictions, and the share of the audit in them (`predicted.py`). Everything is kept in a folder, so
-that a run that was stopped goes on.
+docs/settings.md tells the steps and their cost. After half a run networks have not learned single wrong labels yet, and
+agree on little else than the right ones: so one learns the labels that several of them and the audit predict. Held-out
+labels may be as wrong as the others: errors that a network cannot predict lower the accuracy of all settings alike.
+Everything is kept in a folder, so that a run that was stopped goes on.
 """
 
 import json
@@ -303,9 +296,7 @@ def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:
     table = [describe_trial(trial) for trial in trials]
     if (kept := best.load().get("best")) is None:
         tried = ", ".join(str(trial.setting) for trial in trials)
-        raise InputError(
-            f"{tried}: training diverged at every setting; lower lr or noise, or look for inputs that are not finite"
-        )
+        raise InputError(f"{tried}: diverged at every setting; lower lr or noise, and see that all inputs are finite")
     posterior = Posterior(kept["mean"], kept["std"]) if "std" in kept else None
     fit_result = Fit(load_best(plan, best), posterior, best.setting, best.labels, table)
     warn_if_nothing_is_learned(fit_result.accuracy, read_held_labels(plan), f"what was tried:\n{fit_result}")
@@ -327,12 +318,9 @@ def describe_trial(trial: Trial) -> dict[str, Any]:
 
 def describe_setting(setting: Setting) -> dict[str, Any]:
     """Numbers and names."""
-    return {
-        name: value
-        if isinstance(value, int | float | str)
-        else re.sub(" at 0x[0-9a-f]+", "", str(getattr(value, "__name__", value)))  # differs in every process
-        for name, value in setting.items()
-    }
+    named = {name: getattr(value, "__name__", value) for name, value in setting.items()}
+    address = re.compile(" at 0x[0-9a-f]+")  # differs in every process
+    return {n: v if isinstance(v, int | float | str) else address.sub("", str(v)) for n, v in named.items()}
 
 
 def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool) -> None:

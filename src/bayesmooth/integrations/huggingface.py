@@ -83,9 +83,7 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
         self.close()
         optimizer = _unwrapped(given["optimizer"])
         if (samples := optimizer.param_groups[0]["mc_samples"]) > 1:
-            raise InputError(
-                f"mc_samples={samples}: must be 1, as Trainer calls the model once per batch; use accumulation"
-            )
+            raise InputError(f"mc_samples={samples}: must be 1, as Trainer calls the model once per batch; accumulate")
         if optimizer.steps is None and not optimizer.state:  # else it is resumed
             optimizer.steps = state.max_steps
             for group in optimizer.param_groups:
@@ -132,9 +130,7 @@ def _unwrapped(optimizer: Any) -> IVON:
     """The IVON inside Accelerate's wrapper."""
     inner = getattr(optimizer, "optimizer", optimizer)
     if not isinstance(inner, IVON):
-        raise InputError(
-            f"the optimizer is {type(inner).__name__}: must be IVON; give Trainer optimizers=(IVON(…), scheduler)"
-        )
+        raise InputError(f"the optimizer is {type(inner).__name__}: must be IVON; give optimizers=(IVON(…), scheduler)")
     return inner
 
 

@@ -5,6 +5,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
@@ -48,7 +49,7 @@ class CheckedOptimizer(Optimizer):
     """It refuses settings and weights that it cannot train with, and keeps states in float32 at least."""
 
     alike: ClassVar[tuple[str, ...]] = ()  # settings that must be the same in all groups
-    replaced: ClassVar[tuple[str, ...]] = ()  # settings that a group with `noise` has none of its own of
+    replaced: ClassVar[tuple[str, ...]] = ()  # settings that `noise` replaces: a group with it has none of its own
     _begun = True  # False while torch's constructor adds the groups one by one: all are checked at its end
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
@@ -81,8 +82,7 @@ class CheckedOptimizer(Optimizer):
         """As in torch, which casts loaded state to each parameter's dtype, and looks at neither shapes nor names."""
         check_state(state_dict, self)
         params = [param for group in self.param_groups for param in group["params"]]
-        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
-        saved = [state_dict["state"].get(index, {}) for index in indices]
+        saved = [state_dict["state"].get(i, {}) for group in state_dict["param_groups"] for i in group["params"]]
         states = [{key: value for key, value in state.items() if isinstance(value, Tensor)} for state in saved]
         for number, (param, tensors) in enumerate(zip(params, states, strict=False)):
             for key, value in tensors.items():
@@ -101,14 +101,12 @@ def _check_groups(optimizer: CheckedOptimizer, new: list[dict[str, Any]]) -> Non
     """Every setting of new groups, and every tensor in them: only dense real ones have the Gaussian learned here."""
     for group in new:
         for name, (holds, rule, way_out) in RULES.items():
-            value = group.get(name)
+            value: Any = group.get(name)
             if hasattr(value, "item") and not isinstance(value, Tensor):
                 group[name] = value = value.item()  # a number of numpy, with which no checkpoint could be read
-            try:
-                number = not isinstance(value, bool) or name in SWITCHES  # True would pass for 1
-                passes = name not in group or (number and holds(value))
-            except TypeError:
-                passes = False
+            passes = name not in group
+            with suppress(TypeError):
+                passes = passes or (holds(value) and (not isinstance(value, bool) or name in SWITCHES))  # True is no 1
             if not passes:
                 raise InputError(f"{name}={value!r}: {rule}; {way_out}")
         for name in optimizer.alike:
@@ -180,9 +178,7 @@ def check_state(loaded: dict[str, Any], optimizer: Optimizer) -> None:
     own = inspect.signature(type(optimizer).__init__).parameters
     for group in loaded["param_groups"]:
         for name in sorted(own.keys() & optimizer.defaults.keys() - group.keys()):
-            raise InputError(
-                f"the state has no {name!r}: it is not that of {type(optimizer).__name__}; start without it"
-            )
+            raise InputError(f"the state has no {name!r}: it is not that of {type(optimizer).__name__}; leave it out")
 
 
 def widen(dtype: torch.dtype) -> torch.dtype:

@@ -55,9 +55,7 @@ def count_examples(batches: Any) -> int:
     except TypeError:  # a stream, or a loader of one
         length = 0
     if not length:
-        raise InputError(
-            f"batches: a {type(batches).__name__} without a length, or empty; give a loader or a list of batches"
-        )
+        raise InputError(f"batches: a {type(batches).__name__} without a length, or empty; give a loader or a list")
     for counted in (getattr(batches, "sampler", None), getattr(batches, "dataset", None)):  # a sampler may take a part
         if counted is not None and hasattr(counted, "__len__"):
             return len(counted) * getattr(counted, "num_replicas", 1)  # a DistributedSampler counts those of its rank
@@ -112,9 +110,7 @@ def _least_size(w: Weight) -> float:
 def find_rates(weights: list[Weight], samples: int, scale: float) -> dict[Weight, float]:
     """size · mean(h)/rms(ĝ) of each tensor, with this step's gradient; `scale` multiplies gradients."""
     if any(w.sums and w.sharded for w in weights):
-        raise InputError(
-            "noise= with several samples per step of sharded weights: their sums are local; take one sample"
-        )
+        raise InputError("noise= with several samples per step of sharded weights: their sums are local; take one")
     grads = [w.sums[0] / samples if w.sums else w.pending if w.sharded else w.gradient() for w in weights]
     rates = {}
     for w, norm in zip(weights, measure_norms([grad for grad in grads if grad is not None]).tolist(), strict=True):

@@ -255,8 +255,8 @@ class Loop:
         with evaluating(self.model), torch.no_grad():
             logits = self.model(inputs)
         shape = (1, self.splits.train.num_classes)
-        if not isinstance(logits, Tensor) or logits.shape != shape:
-            what = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        what = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        if what != shape:
             raise InputError(
                 f"[model] {self.recipe.model.name}: it gives {what} for inputs of shape {tuple(inputs.shape)}; "
                 f"it must give logits of shape {shape}"

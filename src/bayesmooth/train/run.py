@@ -89,12 +89,8 @@ class Run:
     def missing(self, name: str) -> InputError:
         """The error about a file that is not there."""
         if self.status == "finished":
-            return InputError(
-                f"{self.path}: finished, but has no {name}; put it back, or delete {STATUS} and train again"
-            )
-        return InputError(
-            f"{self.path}: no {name}, not finished ({self.status}); `bayesmooth train {self.path}` goes on"
-        )
+            return InputError(f"{self.path}: finished, but has no {name}; put it back, or delete {STATUS} and train")
+        return InputError(f"{self.path}: no {name}, unfinished ({self.status}); `bayesmooth train {self.path}` goes on")
 
     def seconds(self) -> float:
         """Time spent in training steps."""
@@ -239,8 +235,7 @@ def train(
     The run is a function of the recipe: stopped and resumed, at any moment, it ends with the same bits. Without
     `out` the directory is `runs/` and the recipe's title. A finished run is returned as it is. It is saved when the
     last time is `save_seconds` ago (0: after every step).
-    Where another process trains the same run, this one waits for so many seconds of `patience` (−1: until it can go
-    on).
+    Where another process trains the same run, this one waits `patience` seconds (−1: until it can go on).
     """
     run, where = Run(Path(out or Path("runs") / recipe.title), recipe), find_device(device)
     with progress.silence(quiet), run.hold(patience), torch.random.fork_rng():  # dropout draws there
