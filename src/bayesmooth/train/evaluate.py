@@ -174,8 +174,8 @@ def statistics_batches(recipe: Recipe, splits: Splits, model: nn.Module) -> list
     if not sampled or not settings.batchnorm or all(map(is_frozen, norms)):
         return None
     some = splits.train.subset(torch.arange(min(settings.batchnorm, len(splits.train)), device="cpu"))
-    device = next(model.parameters()).device
-    return [inputs.to(device) for _, inputs, _ in batches(some, settings.batch_size)]
+    device, least = next(model.parameters()).device, 1 + any(isinstance(part, nn.BatchNorm1d) for part in norms)
+    return [rows.to(device) for _, rows, _ in batches(some, settings.batch_size) if len(rows) >= least]
 
 
 def evaluate(
