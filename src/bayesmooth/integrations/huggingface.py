@@ -45,10 +45,10 @@ def fit_trainer(trainer: Any, **options: Any) -> Fit:
     if trainer.model_init is None:
         raise InputError("the Trainer has no model_init, which every setting needs; give it one in place of model")
     args, loader = trainer.args, trainer.get_train_dataloader()
-    rows, size = loader.dataset, args.train_batch_size
+    steps = args.max_steps * args.gradient_accumulation_steps  # −1: the epochs count
     given = {
-        "data": DataLoader(rows, size, shuffle=True, collate_fn=loader.collate_fn),
-        "epochs": args.num_train_epochs,
+        "data": DataLoader(loader.dataset, args.train_batch_size, shuffle=True, collate_fn=loader.collate_fn),
+        "epochs": steps / len(loader) if steps > 0 else args.num_train_epochs,
         "validation": trainer.get_eval_dataloader() if trainer.eval_dataset else None,
     }
     result = fit(lambda: trainer.call_model_init().to(args.device), **{**given, **options})
