@@ -1,12 +1,9 @@
 """Train by asking the data: a few settings are tried, held-out given labels choose, and predictions clean labels.
 
     fit_result = bayesmooth.fit(make_model, loader, epochs=20)
-    fit_result.model, fit_result.posterior, print(fit_result)
 
-docs/settings.md tells the steps and their cost. After half a run networks have not learned single wrong labels yet, and
-agree on little else than the right ones: so one learns the labels that several of them and the audit predict. Held-out
-labels may be as wrong as the others: errors that a network cannot predict lower the accuracy of all settings alike.
-Everything is kept in a folder, so that a run that was stopped goes on.
+docs/settings.md tells the steps. After half a run networks have not learned single wrong labels yet, and agree on
+little else than the right ones. Wrong held-out labels, which nobody predicts, lower the accuracy of all settings alike.
 """
 
 import json
@@ -52,6 +49,7 @@ GRID: tuple[Mapping[str, Any], ...] = (
     *(IVON_GRID[i] for i in (0, 2, 5)),
 )
 MEASURED = ("trained", "accuracy", "nll")
+FORKED: list[Callable[[], float]] = []  # what the processes of `jobs` do
 
 
 @dataclass(frozen=True)
@@ -199,16 +197,21 @@ def advance_all(plan: Plan, trials: list[Trial], parts: int, *, jobs: int) -> li
     title = f"{len(trials)} runs to {parts / PARTS:.0%}"
     if jobs > 1 and len(trials) > 1:
         threads = max(torch.get_num_threads() // jobs, 1)
-        fork = get_context("fork")  # data need not be pickled
-        with ProcessPoolExecutor(jobs, fork, torch.set_num_threads, (threads,)) as pool:
-            iterator = pool.map(partial(advance, plan, parts), trials)
-            scores = list(progress.track(iterator, description=title))
+        FORKED[:] = [partial(advance, plan, parts, trial) for trial in trials]
+        with ProcessPoolExecutor(jobs, get_context("fork"), torch.set_num_threads, (threads,)) as pool:
+            scores = list(progress.track(pool.map(call_forked, range(len(trials))), description=title))
+        FORKED.clear()
     else:
         each = plan.steps * parts // PARTS
         with progress.bar(each * len(trials), description=title) as bar:
             tells = [lambda steps, before=i * each: bar.update(before + steps) for i in range(len(trials))]
             scores = [advance(plan, parts, trial, tell) for trial, tell in zip(trials, tells, strict=True)]
     return [trials[i] for i in sorted(range(len(trials)), key=scores.__getitem__, reverse=True)]
+
+
+def call_forked(place: int) -> float:
+    """In a forked process, one of the calls that it has inherited: neither networks nor data need be pickled."""
+    return FORKED[place]()
 
 
 # ---- predicted labels ----
@@ -287,8 +290,8 @@ def choose_last(plan: Plan, given: Trial, predicted: Trial) -> Trial:
     With given labels it is measured at its best of many looks, with predicted ones at its end alone.
     """
     first, second = (max(trial.load()["looks"])[1] for trial in (given, predicted))
-    enough = first - standard_error(first, len(read_held_labels(plan)))
-    return predicted if predicted.has_learned and second >= enough else given
+    error = standard_error(first, len(read_held_labels(plan)))
+    return predicted if predicted.has_learned and second >= first - error else given
 
 
 def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:

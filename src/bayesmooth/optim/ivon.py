@@ -166,8 +166,8 @@ class IVON(CheckedOptimizer):
             weight_decay = 1e-4 if noise is None else 0.0
         beta2 = settings.choose_beta2(steps) if beta2 is None else beta2
         defaults = {name: value for name, value in locals().items() if name in RULES}
-        # Evaluation draws so far, and β₁ where a scheduler sets it.
-        defaults |= {"seed": choose_seed(seed, generator), "draws": 0, "momentum": None}
+        defaults |= {"seed": choose_seed(seed, generator), "draws": 0}  # evaluation draws so far
+        defaults["momentum"] = None  # β₁ where a scheduler sets it
         super().__init__(params, defaults)
         self.steps = steps  # of the run, as far as it was said
         self._samples = Samples()

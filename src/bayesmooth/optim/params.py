@@ -111,10 +111,7 @@ def _check_groups(optimizer: CheckedOptimizer, new: list[dict[str, Any]]) -> Non
                 raise InputError(f"{name}={value!r}: {rule}; {way_out}")
         for name in optimizer.alike:
             if group[name] != (first := optimizer.param_groups[0][name]):
-                raise InputError(
-                    f"{name}={group[name]!r} in a group, {first!r} in the first: must be the same in all; "
-                    "give it to the optimizer"
-                )
+                raise InputError(f"{name}={group[name]!r} in a group, {first!r} in the first: give the same in all")
         if group.get("noise") is not None and any(group[key] != optimizer.defaults[key] for key in optimizer.replaced):
             own = ", ".join(f"{key}={group[key]}" for key in optimizer.replaced)
             raise InputError(f"a group has noise={group['noise']} with {own}: noise replaces these; leave them out")
