@@ -1,6 +1,7 @@
 """What every test shares."""
 
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -33,6 +34,38 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.name in SLOW_FILES or SLOW_FIXTURES.intersection(item.fixturenames):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def limit_files():
+    """Set the size beyond which the system lets no file grow, as a full disk would; None: any size."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, before if size is None else (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def make_closure(optimizer, compute):
+    """What `step` wants: the gradients of what is computed, and its value."""
+
+    def closure():
+        optimizer.zero_grad()
+        loss = compute()
+        loss.backward()
+        return loss
+
+    return closure
+
+
+def values(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def same(some, others):
+    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+
+
+def weights_of(model):
+    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
 
 
 def pytest_runtest_setup(item):

@@ -51,9 +51,16 @@ def test_predictions_do_not_overwrite_the_data(run, tmp_path):
     (tmp_path / "data.csv").write_text(text := f"size,label\n{rows}")
     data, place = tmp_path / "data.csv", tmp_path / "run"
     assert run("train", data, "--out", place, "--set", "train.epochs=1", "--quiet")[0] == 0
-    code, _, err = run("predict", place, data, "--out", data)
-    assert (code, data.read_text()) == (2, text)
-    assert "the data themselves" in err
+    (tmp_path / "new.csv").write_text("size\n4\n")
+    for given in (data, tmp_path / "new.csv"):  # those that the run learned from are safe, too
+        code, _, err = run("predict", place, given, "--out", data)
+        assert (code, data.read_text()) == (2, text)
+        assert "the data themselves" in err
+
+
+def test_train_takes_one_encoder_and_says_where_several_are_compared(run):
+    code, _, err = run("train", "texts.csv", "--text", "text", "--encoder", "plain,minilm")
+    assert (code, "--encoder plain,minilm: train takes one; `bayesmooth audit` compares several" in err) == (2, True)
 
 
 def test_ctrl_c_saves_and_the_run_goes_on(run, tmp_path, monkeypatch):

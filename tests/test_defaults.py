@@ -20,6 +20,7 @@ from bayesmooth.labelnoise import label_noise
 from bayesmooth.losses import estimate_transition
 from bayesmooth.posterior import Posterior
 from bayesmooth.theory import fit_glm
+from tests.conftest import make_closure
 
 DEFAULTS = [torch.float64, torch.bfloat16, torch.float16, torch.device("meta")]
 SOURCE = Path(bayesmooth.__file__).parent
@@ -60,13 +61,7 @@ def task(dtype=torch.float32):
 def train(dtype, fused=None, **settings):
     model, inputs, labels = task(dtype)
     optimizer = IVON(model.parameters(), 0.1, 60, hess_init=0.5, steps=3, seed=2**63 - 1, fused=fused, **settings)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(inputs).float(), labels)
-        loss.backward()
-        return loss
-
+    closure = make_closure(optimizer, lambda: nn.functional.cross_entropy(model(inputs).float(), labels))
     for _ in range(3):
         optimizer.step(closure)
     return model, inputs, labels, optimizer

@@ -185,6 +185,11 @@ def test_what_a_user_can_get_wrong_is_said() -> None:
         label_noise(model, q, [x], quiet=True)
     with pytest.raises(InputError, match="is empty"):
         label_noise(model, q, [], quiet=True)
+    with pytest.raises(InputError, match="is empty"):
+        label_noise(model, q, x[:0], quiet=True)
+    for wrong in ({"linearised": -1}, {"batch_size": 0}):
+        with pytest.raises(InputError, match="must be ≥ 0, and ≥ 1"):
+            label_noise(model, q, x, quiet=True, **wrong)
     binary = nn.Linear(D, 1)
     with pytest.raises(InputError, match="classes ≥ 2"):
         label_noise(binary, spread(binary, 0.1), x, quiet=True)

@@ -12,16 +12,13 @@ from bayesmooth.labelnoise import label_noise
 from bayesmooth.optim import IVON
 from bayesmooth.posterior import FORMAT, Posterior
 from bayesmooth.theory import Bernoulli, Categorical, Gaussian
+from tests.conftest import weights_of
 
 
 def logit_network(outputs):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, outputs))
-
-
-def weights_of(model):
-    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
 
 
 def test_draws_have_the_mean_and_the_spread_they_should(model, gaussian):
@@ -87,6 +84,12 @@ def test_a_file_brings_back_every_bit(model, tmp_path, gaussian):
         one, two = getattr(posterior, part), getattr(loaded, part)
         assert one.keys() == two.keys()
         assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_disk_that_fills_up_is_an_error(model, tmp_path, gaussian, limit_files):
+    limit_files(100)
+    with pytest.raises(InputError, match="cannot be written: File too large"):
+        gaussian(model).save(tmp_path / "posterior.safetensors")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a posterior", b"\x00" * 100])

@@ -34,7 +34,7 @@ def take_inputs(batch: Any, model: nn.Module | None = None) -> Inputs:
 
 
 def take_labels(batch: Any) -> Tensor:
-    """The labels of a batch: (inputs, labels, …), or a dict with "labels"."""
+    """The labels of a batch: (inputs, labels, …), or a dict with "labels"; whole numbers are int64, as torch wants."""
     labels: Any = None
     if isinstance(batch, Mapping):
         labels = batch.get("labels")
@@ -44,7 +44,7 @@ def take_labels(batch: Any) -> Tensor:
         raise InputError(
             f"a batch is a {type(batch).__name__} without labels: must be (inputs, labels), or a dict with 'labels'"
         )
-    return labels
+    return labels if labels.is_floating_point() or labels.is_complex() else labels.long()
 
 
 def call_model(model: nn.Module, inputs: Inputs) -> Any:
@@ -56,9 +56,7 @@ def take_logits(output: Any) -> Tensor:
     """The logits in a model's output."""
     logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
-        raise InputError(
-            f"the model returned a {type(output).__name__}: must be logits, or an object that has them as .logits"
-        )
+        raise InputError(f"the model returned a {type(output).__name__}: must be logits, or have them as .logits")
     return logits
 
 
@@ -130,9 +128,7 @@ def statistics_kept(model: nn.Module, batches: Iterable[Any] | None = None) -> I
     mean). They are computed from `batches` once, then looked up; without batches they stay those of training.
     """
     if isinstance(batches, Iterator):
-        raise InputError(
-            f"batchnorm: a {type(batches).__name__} is empty after the first draw; give a list or a loader"
-        )
+        raise InputError(f"batchnorm: a {type(batches).__name__} is empty after the first draw; give a list or loader")
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     statistics: dict[int | None, list[Tensor]] = {}
 

@@ -1,5 +1,6 @@
 """Files that are whole or not there: a crash at any moment leaves the old content or the new one."""
 
+import io
 import json
 import os
 import re
@@ -43,6 +44,15 @@ def write_atomically(path: Path, content: bytes | str | Callable[[Path], object]
         mode = beside.stat().st_mode  # as the umask says; some writers make their files private
         content(beside)
         beside.chmod(mode)
+
+
+def save_checkpoint(path: Path, state: Any) -> None:
+    """Write tensors and plain containers, through memory: torch's own writer hides that a disk is full."""
+    import torch  # here, as the command line writes other files without it
+
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_atomically(path, buffer.getvalue())
 
 
 def write_together(directory: Path, contents: Mapping[str, bytes | str]) -> None:

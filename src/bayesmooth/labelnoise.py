@@ -110,9 +110,8 @@ def label_noise(
     cancels. `linearised` is the number of linearised draws; the first belongs to the same draw as `sampled`.
     The same seed gives the same noise, however the data is cut into batches.
 
-    The model is in eval mode meanwhile: no dropout, and BatchNorm uses the running statistics that training left, for
-    the mean and for every draw alike. With `batchnorm`, batches of training inputs (a list or a loader, read once per
-    draw), the mean and each draw have their own; linearised draws keep the mean's.
+    The model is in eval mode meanwhile: no dropout, and the mean and all draws have BatchNorm's running statistics of
+    training. With `batchnorm`, as in `Posterior.predict`, each has its own; linearised draws keep the mean's.
 
     >>> model = nn.Linear(2, 3)
     >>> mean = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -122,6 +121,8 @@ def label_noise(
     """
     if samples < 2 or samples % 2:
         raise InputError(f"samples={samples}: must be even and ≥ 2, as draws come in mirrored pairs")
+    if linearised < 0 or batch_size < 1:
+        raise InputError(f"linearised={linearised}, batch_size={batch_size}: must be ≥ 0, and ≥ 1")
     passes = -(-length_hint(data) // (batch_size if _has_rows(data) else 1)) * samples
     done, parts = 0, []
     with (
@@ -155,7 +156,7 @@ def label_noise(
             if labels[0] is not None:
                 columns["label"] = torch.cat(labels)
             parts.append({name: column.cpu() for name, column in columns.items()})
-    if not parts:
+    if not any(len(part["index"]) for part in parts):
         raise InputError("the data is empty; give at least one example")
     return LabelNoise(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
@@ -203,7 +204,7 @@ def _read_batches(data: Any, batch_size: int) -> Iterator[tuple[Inputs, Tensor |
         given = not isinstance(batch, Mapping) and len(batch) > 2
         position = batch[2].cpu() if given else torch.arange(start, start + len(own), device="cpu")
         start += len(own)
-        yield take_inputs(batch), own.cpu().long(), position
+        yield take_inputs(batch), own.cpu(), position
 
 
 # ---- draws over the data ----
@@ -223,12 +224,8 @@ def _average(logits: Tensor, draws: Iterable[Tensor], samples: int) -> dict[str,
         square += (drawn - logits).square()
     # not over samples − 1: a mirrored pair has no freedom left to lose to its centre
     variance = (square / samples - (shift / samples).square()).clamp_min(0)
-    return {
-        "expected": noise / samples,
-        "averaged": probs - noise / samples,
-        "logit_variance": variance,
-        "sampled": sampled,
-    }
+    noise /= samples
+    return {"expected": noise, "averaged": probs - noise, "logit_variance": variance, "sampled": sampled}
 
 
 def _linearise(

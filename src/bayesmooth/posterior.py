@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bayesmooth.calling import compute_logits, evaluating, read_chunks, statistics_kept, take_inputs
 from bayesmooth.errors import InputError, require
-from bayesmooth.files import check_directory, name_errors, write_atomically
+from bayesmooth.files import name_errors, write_atomically
 from bayesmooth.randomness import PREDICTION, check_seed, standard_normal
 from bayesmooth.theory.links import Link
 
@@ -49,7 +49,7 @@ class Posterior:
                 raise InputError(f"{name}: {shapes}; they must be equal")
             if not bool((mean.isfinite() & std.isfinite() & (std >= 0)).all()):
                 raise InputError(
-                    f"{name}: mean and std must be finite, and std ≥ 0; training has diverged, or the file is damaged"
+                    f"{name}: mean and std must be finite, and std ≥ 0; training diverged, or a damaged file"
                 )
 
     @contextmanager
@@ -131,9 +131,8 @@ class Posterior:
             for part, values in (("mean", self.mean), ("std", self.std))
             for name, t in values.items()  # clones, as a file takes no two views of the same memory
         }
-        write = require("safetensors.torch", "train").save_file
-        check_directory(Path(path).parent)
-        write_atomically(Path(path), lambda beside: write(tensors, str(beside), {"format": FORMAT}))
+        serialize = require("safetensors.torch", "train").save  # its own writer has another error for a full disk
+        write_atomically(Path(path), serialize(tensors, {"format": FORMAT}))
 
     @classmethod
     def load(cls, path: str | Path) -> "Posterior":

@@ -1,10 +1,11 @@
 import math
+from functools import partial
 
 import pandas as pd
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
 from bayesmooth import InputError, fit
 from bayesmooth.fitting import choose, heldout, trial
@@ -78,8 +79,38 @@ def test_a_fit_that_was_stopped_goes_on_and_trains_nothing_twice(tmp_path, monke
         run(folder=tmp_path, seed=1)
 
 
+def test_a_disk_that_fills_up_is_an_error_and_the_fit_goes_on(tmp_path, limit_files):
+    whole = run(epochs=1)
+    for size in (10_000, 3_000):  # too small for a checkpoint; for predicted labels
+        limit_files(size)
+        with pytest.raises(InputError, match="cannot be written: File too large"):
+            run(epochs=1, folder=tmp_path)
+        limit_files(None)
+        assert run(epochs=1, folder=tmp_path).table == whole.table
+        for path in [*tmp_path.glob("*.labels"), *tmp_path.glob("*-predicted.pt")]:
+            path.unlink()
+
+
+def test_a_folder_holds_one_fit_in_any_process_and_what_is_damaged_is_named(tmp_path):
+    def again(net=net, loss=nn.functional.cross_entropy):
+        grid = [{"lr": 0.1, "noise": 1.0, "loss": partial(lambda z, y: nn.functional.cross_entropy(z, y))}]  # a new one
+        return fit(net, (X, Y), 1, loss=loss, grid=grid, folder=tmp_path / "fit", quiet=True)
+
+    assert again().table == again().table
+    with pytest.raises(InputError, match="holds a fit with other network; give another folder"):
+        again(lambda: nn.Linear(10, 3))
+    with pytest.raises(InputError, match="holds a fit with other loss"):
+        again(loss=nn.CrossEntropyLoss(label_smoothing=0.1))
+    (tmp_path / "fit" / "0.pt").write_bytes(b"half")
+    with pytest.raises(InputError, match=r"0\.pt: not a checkpoint .*delete the folder"):
+        again()
+    with pytest.raises(InputError, match=r"fit\.json: cannot be written"):
+        run(folder=tmp_path / "fit" / "0.pt")
+
+
 def test_processes_find_the_same():
-    assert torch.allclose(weights(run(jobs=2)), weights(run()), atol=1e-5)
+    jobs = fit(lambda: net(), (X, Y), 8, batch_size=20, jobs=2, quiet=True)  # what cannot be pickled will do
+    assert torch.allclose(weights(jobs), weights(run()), atol=1e-5)
 
 
 def test_the_callers_generator_is_left_alone():
@@ -138,6 +169,13 @@ def test_labels_stay_as_given_where_a_collate_fn_sorts_examples_or_leaves_some_o
     assert {row["labels"] for row in run(loader, epochs=1).table} == {"given"}
 
 
+class Stream(IterableDataset):
+    """Examples, and nobody knows how many."""
+
+    def __iter__(self):
+        return zip(X, Y, strict=True)
+
+
 PAIRS = [(x, int(y)) for x, y in zip(X, Y, strict=True)]
 DICTS = [{"input": x, "labels": y} for x, y in PAIRS]
 
@@ -167,6 +205,41 @@ def test_whatever_a_loader_can_read_is_trained_and_validated_on(data):
 def test_what_cannot_be_read_is_named(data, named):
     with pytest.raises(InputError, match=f"data is a {named}: must be a DataLoader, "):
         run(data)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"data": (X, Y[:-1])}, "400 inputs and 399 labels: give one label"),
+        ({"data": (X, nn.functional.one_hot(Y).float())}, r"labels of torch.float32: must be integer .*argmax\(1\)"),
+        ({"data": (X, Y[:, None])}, r"labels of shape \(80, 1\)"),
+        ({"data": (X, torch.where(WRONG, -100, Y))}, "label -100: must be in 0…2; drop ignored examples"),
+        ({"data": PAIRS[:1]}, "0 examples are left for training"),
+        ({"data": DataLoader(Stream(), 20), "validation": (X, Y)}, "DataLoader without a length"),
+        ({"epochs": math.nan}, "epochs=nan: must be > 0"),
+        ({"batch_size": 0}, "batch_size=0: must be in"),
+        ({"grid": ()}, r"grid=\(\): no setting"),
+        ({"held_back": [-1]}, "held_back: places must be .* from 0 to 399"),
+        ({"validation": []}, "no held-out labels to choose by"),
+    ],
+)
+def test_what_could_not_be_learned_is_refused_before_anything_is_trained(monkeypatch, given, says):
+    monkeypatch.setattr(trial, "train_part", None)
+    with pytest.raises(InputError, match=says):
+        run(**given)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8])
+def test_labels_of_every_width_and_weights_of_float64_are_learned(kind):
+    assert run((X, Y.to(kind)), epochs=1).table == run(epochs=1).table
+    double = fit(lambda: nn.Linear(10, 3).double(), (X.double(), Y), 2, quiet=True)
+    assert {row["labels"] for row in double.table} == {"given", "predicted"}
+
+
+def test_places_may_be_a_tensor_and_validation_may_come_as_a_stream_of_batches():
+    assert run(epochs=1, held_back=torch.arange(80)).table == run(epochs=1, held_back=range(80)).table
+    given, held = (X[80:], Y[80:]), (X[:80], Y[:80])
+    assert run(given, epochs=1, validation=iter([held])).table == run(given, epochs=1, validation=[held]).table
 
 
 def test_labels_stay_as_given_where_that_is_asked_for_or_the_loss_is_ones_own():
@@ -233,6 +306,8 @@ def test_settings_that_would_share_a_network_are_refused():
     shared = net()
     with pytest.raises(InputError, match="make_model gives one network for all settings; make a new one"):
         fit(lambda: shared, (X, Y), 1, quiet=True)
+    with pytest.raises(InputError, match="make_model gives one network"):
+        fit(shared, (X, Y), 1, quiet=True)
 
 
 def test_nothing_learned_is_said():

@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_refused(task, trainer):
         trainer(model=model, optimizer=several).train()
 
 
-def test_held_out_labels_choose_for_a_trainer(task, tmp_path):
+def test_held_out_labels_choose_for_a_trainer(task, tmp_path, capsys):
     rows = [{"x": x.tolist(), "label": int(y)} for x, y in zip(task.x, task.y, strict=True)]
 
     def collate(rows):  # names the labels, as DataCollatorWithPadding does
@@ -192,6 +192,9 @@ def test_held_out_labels_choose_for_a_trainer(task, tmp_path):
     assert {row["labels"] for row in found.table} == {"given", "predicted"}
     loss = nn.functional.cross_entropy(found.model.eval()(task.x).logits, task.y)
     assert trainer.evaluate()["eval_loss"] == pytest.approx(float(loss), rel=1e-4)
+    trainer.args.max_steps = 10  # of a Trainer it overrides the epochs
+    fit_trainer(trainer, grid=[{"lr": 0.03, "noise": 1.0}])
+    assert "one setting, 10 steps" in capsys.readouterr().out
     trainer.model_init = None
     with pytest.raises(InputError, match="no model_init"):
         fit_trainer(trainer)

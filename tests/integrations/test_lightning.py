@@ -141,11 +141,13 @@ def test_a_resumed_run_ends_where_the_whole_one_does(task, fit, tmp_path):
     task.assert_same(resumed, whole, atol=0)
 
 
-def test_both_predictions_are_logged_after_validation_and_test(task, fit):
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])
+def test_both_predictions_are_logged_after_validation_and_test(task, fit, precision):
     module = Module(task)
-    trainer = fit(module, limit_val_batches=1.0, callbacks=[PosteriorCallback(samples=8)])
-    averaged = trainer.optimizers[0].posterior(module).predict(module, task.x, 8)
-    at_the_mean = module(task.x).softmax(-1)
+    trainer = fit(module, limit_val_batches=1.0, callbacks=[PosteriorCallback(samples=8)], precision=precision)
+    inputs = task.x.to(module.net[0].weight.dtype)
+    averaged = trainer.optimizers[0].posterior(module).predict(module, inputs, 8)
+    at_the_mean = module(inputs).softmax(-1)
     logged = dict(trainer.callback_metrics)
     trainer.test(module, loader(task), verbose=False)
     logged |= trainer.callback_metrics
@@ -162,6 +164,8 @@ def test_a_trainer_that_has_not_fitted_has_no_posterior(task, fit):
     other = lightning.Trainer(accelerator="cpu", logger=False, callbacks=[PosteriorCallback()])
     with pytest.raises(InputError, match=r"0 IVON .* with the Trainer that has fitted"):
         other.test(Module(task), loader(task), verbose=False)
+    with pytest.raises(InputError, match="a batch is a list without labels"):
+        fit(Module(task), callbacks=[PosteriorCallback()]).test(Module(task), DataLoader(TensorDataset(task.x)))
 
 
 def test_validation_between_micro_batches_is_at_the_mean(task, fit):

@@ -83,6 +83,10 @@ def test_rates_by_example_are_each_example_with_its_own_rate(form):
     together = LabelSmoothing(form=form, reduction="none")(z, y, alpha=alpha)
     alone = [LabelSmoothing(float(a), form=form)(z[[n]], y[[n]]) for n, a in enumerate(alpha)]
     torch.testing.assert_close(together, torch.stack(alone))
+    partner = torch.tensor([1, 2, 3, 4, 0])  # of mixed inputs: its label has its own rate, too
+    mixed = LabelSmoothing(form=form, reduction="none")(z, y, alpha=alpha, partner=partner, share=0.7)
+    other = LabelSmoothing(form=form, reduction="none")(z, y[partner], alpha=alpha[partner])
+    torch.testing.assert_close(mixed, 0.7 * together + 0.3 * other)
     with pytest.raises(InputError, match=r"alpha of shape \(2,\) for 5 examples"):
         LabelSmoothing()(z, y, alpha=alpha[:2])
 

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from tests.conftest import make_closure
+
 
 def make_net(dtype=torch.float32, seed=0):
     with torch.random.fork_rng():
@@ -13,15 +15,12 @@ def make_net(dtype=torch.float32, seed=0):
         return nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 3)).to(dtype)
 
 
-def make_closure(model, optimizer, x, y):
-    def closure():
-        optimizer.zero_grad()
+def close_over(model, optimizer, x, y):
+    def compute():
         logits = model(x.to(next(model.parameters()).dtype))
-        loss = nn.functional.cross_entropy(logits if logits.dtype == x.dtype else logits.float(), y)
-        loss.backward()
-        return loss
+        return nn.functional.cross_entropy(logits if logits.dtype == x.dtype else logits.float(), y)
 
-    return closure
+    return make_closure(optimizer, compute)
 
 
 @pytest.fixture
@@ -29,4 +28,4 @@ def task():
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(40, 5, generator=generator)
     y = (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
-    return SimpleNamespace(x=x, y=y, net=make_net, closure=make_closure)
+    return SimpleNamespace(x=x, y=y, net=make_net, closure=close_over)

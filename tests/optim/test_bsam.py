@@ -8,19 +8,12 @@ from torch.nn.functional import cross_entropy
 from bayesmooth.errors import InputError
 from bayesmooth.optim.bsam import BSAM
 from bayesmooth.randomness import standard_normal
+from tests.conftest import make_closure, same, values
 
 
 def bsam(model, **options):
     settings = {"lr": 0.3, "ess": 100.0, "rho": 0.05, "seed": 3}
     return BSAM(model.named_parameters(), **(settings | options))
-
-
-def values(model):
-    return [p.detach().clone() for p in model.parameters()]
-
-
-def same(some, others):
-    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
 
 
 @pytest.fixture
@@ -30,14 +23,11 @@ def step(task):
     def take(model, optimizer):
         calls = []
 
-        def closure():
+        def compute():
             calls.append(values(model))
-            optimizer.zero_grad()
-            loss = cross_entropy(model(task.x.to(calls[0][0].dtype)), task.y)
-            loss.backward()
-            return loss
+            return cross_entropy(model(task.x.to(calls[0][0].dtype)), task.y)
 
-        return calls, optimizer.step(closure)
+        return calls, optimizer.step(make_closure(optimizer, compute))
 
     return take
 
@@ -82,13 +72,7 @@ def test_on_a_quadratic_the_precision_settles_where_the_formula_says():
     curvature, N = torch.tensor([1.0, 4.0])[:, None], 25.0
     weight = nn.Parameter(torch.ones(2, 2000))
     optimizer = BSAM([weight], lr=0.05, ess=N, rho=0.0, beta1=0.0, beta2=0.95, seed=1)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = (curvature * weight**2).sum() / 2
-        loss.backward()
-        return loss
-
+    closure = make_closure(optimizer, lambda: (curvature * weight**2).sum() / 2)
     for _ in range(200):
         optimizer.step(closure)
     assert weight.abs().max() < 1e-3

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.optim import SGD, AdamW
 from bayesmooth.errors import InputError
 from bayesmooth.optim import BSAM, IVON, OPTIMIZERS, SAM
 from bayesmooth.optim.schedule import scheduler
+from tests.conftest import make_closure, same, values
 
 MAKE = {
     "sgd": lambda params, lr=0.1: SGD(params, lr=lr, momentum=0.9),
@@ -35,14 +37,6 @@ def train(task, model, optimizer, steps, net=None):
     return [optimizer.step(closure).item() for _ in range(steps)]
 
 
-def weights_of(model):
-    return [p.detach().clone() for p in model.parameters()]
-
-
-def same(some, others):
-    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
-
-
 def test_every_public_optimizer_is_here():
     assert {name.split(" ")[0] for name in MAKE} == set(OPTIMIZERS)
 
@@ -59,13 +53,7 @@ def test_a_convex_quadratic_is_brought_to_its_minimum(name):
     weight = nn.Parameter(torch.zeros(6))
     optimizer = MAKE[name]([weight])
     rates = scheduler(optimizer, "cosine", 300)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = (weight - centre) @ A @ (weight - centre) / 2
-        loss.backward()
-        return loss
-
+    closure = make_closure(optimizer, lambda: (weight - centre) @ A @ (weight - centre) / 2)
     first = closure().item()
     for _ in range(300):
         optimizer.step(closure)
@@ -114,7 +102,7 @@ def test_a_compiled_step_takes_the_eager_path(task, name):
     train(task, eager, optimizer, 4)
     for _ in range(4):
         step()
-    assert same(weights_of(eager), weights_of(compiled))
+    assert same(values(eager), values(compiled))
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -139,7 +127,7 @@ def test_a_closure_may_return_anything(task, name, wrap):
     found = [optimizer.step(lambda: wrap(inner().detach())) for _ in range(2)]
     assert type(found[1]) is type(wrap(torch.ones(())))
     train(task, plain, other, 2)
-    assert same(weights_of(model), weights_of(plain))
+    assert same(values(model), values(plain))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
@@ -175,7 +163,7 @@ def test_n_steps_save_load_n_steps_equal_2n_steps_bit_for_bit(task, name):
     other = MAKE[name](second.parameters(), lr=0.7)  # replaced by what was saved
     other.load_state_dict(saved["optimizer"])
     train(task, second, other, 5)
-    assert same(weights_of(straight), weights_of(second))
+    assert same(values(straight), values(second))
 
 
 @every_optimizer
@@ -186,7 +174,7 @@ def test_a_copy_goes_on_as_the_original_would(task, name, copied):
     train(task, model, optimizer, 3)
     twin, twin_optimizer = COPIES[copied]((model, optimizer))
     assert train(task, model, optimizer, 3) == train(task, twin, twin_optimizer, 3)
-    assert same(weights_of(model), weights_of(twin))
+    assert same(values(model), values(twin))
 
 
 @every_optimizer
@@ -216,13 +204,13 @@ def test_distributed_checkpoints_carry_the_state_into_a_fresh_optimizer(task, na
     assert train(task, model, optimizer, 3) == train(task, fresh, other, 3)
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_a_sparse_gradient_is_refused_by_name_and_the_weights_stay(name):
+@pytest.mark.parametrize("make", [*map(MAKE.get, OURS), partial(IVON, lr=0.03, ess=40, noise=1.0)])
+def test_a_sparse_gradient_is_refused_by_name_and_the_weights_stay(make):
     table = nn.Embedding(5, 2, sparse=True)
-    optimizer, before = MAKE[name](table.named_parameters()), weights_of(table)
+    optimizer, before = make(table.named_parameters()), values(table)
     with pytest.raises(InputError, match=r"parameter weight: its gradient is sparse"):
         optimizer.step(lambda: table(torch.tensor([1])).sum().backward())
-    assert same(weights_of(table), before)
+    assert same(values(table), before)
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -243,24 +231,32 @@ def test_parameters_that_share_elements_are_refused(name):
     MAKE[name]([nn.Parameter(base[:3]), nn.Parameter(base[3:])])  # side by side: no element
 
 
+def test_the_memory_of_many_groups_is_compared_once_and_not_for_every_group(monkeypatch):
+    compared = []
+    monkeypatch.setattr("bayesmooth.optim.params.find_overlap", lambda tensors: compared.append(len(tensors)) or [])
+    optimizer = IVON([{"params": [nn.Parameter(torch.ones(2))]} for _ in range(50)], lr=0.1, ess=40)
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
+    assert compared == [50, 51]
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_a_closure_that_forgets_its_backward_pass_is_told(task, name):
     model = task.net()
-    optimizer, before = MAKE[name](model.parameters()), weights_of(model)
+    optimizer, before = MAKE[name](model.parameters()), values(model)
     with pytest.raises(InputError, match=r"no gradient.*call loss\.backward\(\)"):
         optimizer.step(lambda: model(task.x).sum())
-    assert same(weights_of(model), before)
+    assert same(values(model), before)
 
 
 @pytest.mark.parametrize("name", ["sam", "bsam"])
 def test_a_step_without_a_closure_is_an_error_unless_there_is_nothing_to_lose(task, name):
     model = task.net()
-    optimizer, before = MAKE[name](model.parameters()), weights_of(model)
+    optimizer, before = MAKE[name](model.parameters()), values(model)
     optimizer.step()  # as checkpointing does to build the state
     nn.functional.cross_entropy(model(task.x), task.y).backward()
     with pytest.raises(InputError, match=r"two points; give step\(closure\)"):
         optimizer.step()
-    assert same(weights_of(model), before)
+    assert same(values(model), before)
 
 
 @pytest.mark.parametrize(("name", "call"), [(name, call + 1) for name in MAKE for call in range(CALLS.get(name, 1))])
@@ -268,7 +264,7 @@ def test_an_exception_in_the_closure_leaves_the_weights_as_they_were(task, name,
     model, calls = task.net(), []
     optimizer = MAKE[name](model.parameters())
     train(task, model, optimizer, 2)
-    before = weights_of(model)
+    before = values(model)
     inner = task.closure(model, optimizer, task.x, task.y)
 
     def closure():
@@ -279,7 +275,7 @@ def test_an_exception_in_the_closure_leaves_the_weights_as_they_were(task, name,
 
     with pytest.raises(MemoryError):
         optimizer.step(closure)
-    assert same(weights_of(model), before)
+    assert same(values(model), before)
     assert len(calls) == call
     train(task, model, optimizer, 1)  # and training goes on
 
@@ -306,13 +302,7 @@ def test_storage_and_strides_are_the_callers(name):
     places = [(p.data_ptr(), p.stride()) for p in net.parameters()]
     optimizer = MAKE[name](net.parameters())
     inputs = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = net(inputs).square().mean()
-        loss.backward()
-        return loss
-
+    closure = make_closure(optimizer, lambda: net(inputs).square().mean())
     for _ in range(2):
         optimizer.step(closure)
     assert [(p.data_ptr(), p.stride()) for p in net.parameters()] == places
@@ -336,10 +326,10 @@ def test_a_scheduler_rules_the_rate(task, name):
     optimizer = MAKE[name](model.parameters())
     rates = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[2], gamma=0.0)
     for moving in (True, True, False):
-        before = weights_of(model)
+        before = values(model)
         train(task, model, optimizer, 1)
         rates.step()
-        assert same(weights_of(model), before) is not moving
+        assert same(values(model), before) is not moving
 
 
 CYCLES = {
@@ -360,20 +350,14 @@ def test_schedulers_that_cycle_the_momentum_work_with_their_defaults(task, name,
         train(task, steady, optimizer, 1)
         train(task, cycled, other, 1)
         rates.step()
-    assert not same(weights_of(steady), weights_of(cycled))  # the momentum did change
+    assert not same(values(steady), values(cycled))  # the momentum did change
 
 
 @every_optimizer
 def test_groups_may_be_added_later_be_empty_and_mix_dtypes(task, name):
     model, shift = task.net(), nn.Parameter(torch.zeros(3, dtype=torch.float64))
     optimizer = MAKE[name]([{"params": list(model.parameters())}, {"params": []}])
-
-    def closure():
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(task.x) + shift, task.y)
-        loss.backward()
-        return loss
-
+    closure = make_closure(optimizer, lambda: nn.functional.cross_entropy(model(task.x) + shift, task.y))
     optimizer.step(closure)
     assert torch.equal(shift, torch.zeros(3))
     optimizer.add_param_group({"params": [shift], "lr": 0.01})

@@ -1,17 +1,15 @@
 """What IVON must survive: each test is a way in which variational optimizers have broken for their users."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim import IVON
+from tests.conftest import weights_of
 
 F = nn.functional
-
-
-def weights_of(model):
-    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
 
 
 def train(task, optimizer, model, steps):
@@ -221,11 +219,9 @@ def test_micro_batches_over_contexts_of_the_same_sample_equal_the_joined_batch(t
     joined, split = task.net(torch.float64), task.net(torch.float64)
     a, b = (IVON(m.parameters(), 0.1, 40, beta2=0.9, seed=3) for m in (joined, split))
     x = task.x.double()
+    closure = task.closure(joined, a, x, task.y)
     for _ in range(5):
-        with a.sampled_params(train=True):
-            a.zero_grad()
-            F.cross_entropy(joined(x), task.y).backward()
-        a.step()
+        a.step(closure)
         b.zero_grad()
         for part in range(4):
             rows = slice(10 * part, 10 * part + 10)
@@ -303,6 +299,12 @@ def test_gradients_of_another_layout_and_views_as_parameters_work():
 def test_a_bad_argument_is_named_with_its_rule_and_a_way_out(task, wrong, message):
     with pytest.raises(InputError, match=message):
         IVON(task.net().parameters(), **({"lr": 0.1, "ess": 40} | wrong))
+
+
+def test_numbers_of_numpy_are_plain_ones_in_the_state_which_can_be_loaded_safely(task):
+    optimizer = IVON(task.net().parameters(), np.float32(0.5), np.int64(40), mc_samples=np.int64(2))
+    group = optimizer.state_dict()["param_groups"][0]
+    assert [type(group[name]) for name in ("lr", "ess", "mc_samples")] == [float, int, int]
 
 
 def test_what_a_step_has_once_is_the_same_in_all_groups(task):

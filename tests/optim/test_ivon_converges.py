@@ -9,6 +9,7 @@ from torch import nn
 
 from bayesmooth.optim import IVON
 from bayesmooth.theory.glm import fit_glm
+from tests.conftest import make_closure
 
 pytestmark = pytest.mark.slow
 COPIES, STEPS = 64, 4000  # four times the memory of β₂ = 0.999
@@ -19,13 +20,7 @@ def solve(loss, size, *, lr, ess, weight_decay, hess_init=1.0):
     """Mean and variance after annealing the rate to zero, averaged over the copies."""
     weight = nn.Parameter(torch.zeros(COPIES, size))
     optimizer = IVON([weight], lr, ess, hess_init, beta2=0.999, weight_decay=weight_decay, seed=0)
-
-    def closure():
-        optimizer.zero_grad()
-        value = loss(weight).sum()
-        value.backward()
-        return value
-
+    closure = make_closure(optimizer, lambda: loss(weight).sum())
     for step in range(STEPS):
         optimizer.param_groups[0]["lr"] = lr * (1 - step / STEPS)
         optimizer.step(closure)
@@ -81,13 +76,8 @@ def test_the_hessian_estimate_is_unbiased():
     n, ess, h0 = 40_000, 50.0, 1.0
     weight = nn.Parameter(torch.full((n,), 0.3, **DOUBLE))  # n independent copies of one weight
     optimizer = IVON([weight], 0.0, ess, hess_init=h0, weight_decay=0.0, beta2=0.0, seed=1)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = weight.cosh().sum()  # ℓ″ = cosh; E over the Gaussian = cosh(m)·exp(σ²/2)
-        loss.backward()
-        return loss
-
+    # ℓ″ = cosh; E over the Gaussian = cosh(m)·exp(σ²/2)
+    closure = make_closure(optimizer, lambda: weight.cosh().sum())
     with optimizer.sampled_params(train=True):
         closure()
         theta = weight.detach().clone()

@@ -6,6 +6,7 @@ from torch import nn
 
 from bayesmooth.errors import InputError
 from bayesmooth.optim import BSAM, IVON, SAM
+from tests.conftest import make_closure
 
 MAKERS = {
     "ivon": lambda model: IVON(model.parameters(), 0.1, 40, seed=0),
@@ -19,13 +20,7 @@ def trained(make, model, steps=2):
     optimizer = make(model)
     dtype = next(model.parameters()).dtype
     inputs = torch.linspace(-1, 1, 4 * 6, dtype=dtype).view(4, 6)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = model(inputs).square().mean()
-        loss.backward()
-        return loss
-
+    closure = make_closure(optimizer, lambda: model(inputs).square().mean())
     for _ in range(steps):
         optimizer.step(closure)
     return optimizer

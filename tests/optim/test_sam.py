@@ -7,6 +7,7 @@ from torch.optim import SGD, AdamW
 from bayesmooth.errors import InputError
 from bayesmooth.losses import LOSSES
 from bayesmooth.optim.sam import SAM
+from tests.conftest import make_closure, same, values
 
 INPUTS = torch.randn(24, 5, generator=torch.Generator().manual_seed(1))
 LABELS = torch.arange(24) % 3
@@ -26,22 +27,11 @@ def sam(model, rho=0.1, **options):
 def closure_of(model, optimizer, inputs=INPUTS, labels=LABELS, calls=None):
     calls = [] if calls is None else calls
 
-    def closure():
-        calls.append([p.detach().clone() for p in model.parameters()])
-        optimizer.zero_grad()
-        loss = cross_entropy(model(inputs), labels)
-        loss.backward()
-        return loss
+    def compute():
+        calls.append(values(model))
+        return cross_entropy(model(inputs), labels)
 
-    return closure
-
-
-def values(model):
-    return [p.detach().clone() for p in model.parameters()]
-
-
-def same(some, others):
-    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+    return make_closure(optimizer, compute)
 
 
 def close(some, others, **tolerance):
@@ -55,13 +45,7 @@ def test_the_step_is_the_base_step_with_the_gradient_at_the_worst_point():
     a = nn.Parameter(torch.tensor([1.0, 2.0], dtype=torch.float64))
     b = nn.Parameter(torch.tensor([[3.0]]))  # another group, another dtype: still one norm
     optimizer = SAM([{"params": [a]}, {"params": [b], "lr": 0.2}], SGD, rho=0.5, lr=0.1)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = (a**4).sum() / 4 + (b.double() ** 2).sum() * 2
-        loss.backward()
-        return loss
-
+    closure = make_closure(optimizer, lambda: (a**4).sum() / 4 + (b.double() ** 2).sum() * 2)
     assert closure() == optimizer.step(closure)
     norm = (1 + 64 + 144) ** 0.5  # of (1, 8, 12)
     expected = [1 - 0.1 * (1 + 0.5 / norm) ** 3, 2 - 0.1 * (2 + 0.5 * 8 / norm) ** 3]
@@ -163,12 +147,6 @@ def test_an_online_loss_counts_each_example_once():
     optimizer = SAM(model.parameters(), torch.optim.SGD, rho=0.1, lr=0.1)
     inputs = torch.eye(2).repeat(3, 1)
     labels = model(inputs).argmax(-1)  # so that each of them is counted
-
-    def closure():
-        optimizer.zero_grad()
-        value = loss(model(inputs), labels)
-        value.backward()
-        return value
-
+    closure = make_closure(optimizer, lambda: loss(model(inputs), labels))
     optimizer.step(closure)
     assert float(loss.counts.sum()) == len(labels)

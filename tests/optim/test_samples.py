@@ -5,13 +5,10 @@ import torch
 from torch import nn
 
 from bayesmooth.optim import IVON, fused
+from tests.conftest import weights_of
 
 F = nn.functional
 PATHS = {"fused": None, "plain": False}
-
-
-def weights_of(model):
-    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
 
 
 @pytest.fixture(params=PATHS)

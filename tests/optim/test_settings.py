@@ -8,6 +8,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from bayesmooth import IVON, InputError
 from bayesmooth.optim import settings as rules
+from tests.conftest import make_closure
 
 X = torch.randn(240, 12, generator=torch.Generator().manual_seed(0))
 Y = (X @ torch.randn(12, 3, generator=torch.Generator().manual_seed(1))).argmax(1)
@@ -23,13 +24,7 @@ def train(model, steps=60, inputs=X, labels=Y, **settings):
     """The optimizer after some steps on all examples."""
     given = {"lr": 0.03, "ess": len(Y), "noise": 0.5, "seed": 0} | settings
     optimizer = IVON(model.named_parameters(), **given)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(inputs), labels)
-        loss.backward()
-        return loss
-
+    closure = make_closure(optimizer, lambda: nn.functional.cross_entropy(model(inputs), labels))
     for _ in range(steps):
         optimizer.step(closure)
     return optimizer
@@ -96,11 +91,7 @@ def test_a_run_goes_on_from_its_state():
     first = train(parts, steps=5)
     later = IVON(parts.named_parameters(), lr=0.03, ess=len(Y), noise=0.5, seed=0)
     later.load_state_dict(first.state_dict())
-
-    def closure():
-        later.zero_grad()
-        nn.functional.cross_entropy(parts(X), Y).backward()
-
+    closure = make_closure(later, lambda: nn.functional.cross_entropy(parts(X), Y))
     for _ in range(5):
         later.step(closure)
     for ours, theirs in zip(whole.parameters(), parts.parameters(), strict=True):
@@ -198,6 +189,8 @@ def test_embeddings_of_any_scale_learn():
 def test_noise_is_refused_beside_what_it_replaces(settings):
     with pytest.raises(InputError, match=r"noise=1\.0 with"):
         IVON(net().parameters(), 0.03, 100, noise=1.0, **settings)
+    with pytest.raises(InputError, match=r"a group has noise=1\.0 with .*noise replaces these"):
+        IVON([{"params": net().parameters(), **settings}], 0.03, 100, noise=1.0)
 
 
 def test_beta2_forgets_as_much_as_in_the_paper():
@@ -227,6 +220,8 @@ def test_auto_counts_what_the_loader_gives():
 def test_auto_says_which_batches_it_needs(batches, says):
     with pytest.raises(InputError, match=says):
         IVON.auto(net(), batches, 8)
+    with pytest.raises(InputError, match="epochs=-8: must be > 0, and finite"):
+        IVON.auto(net(), [(X, Y)], -8)
 
 
 # ---- diagnostics and warnings ----
@@ -253,13 +248,9 @@ def test_without_gradients_decay_alone_moves_the_hessian_and_the_data_have_no_sh
     model = task.net()
     optimizer = IVON(model.named_parameters(), 0.1, 400, hess_init=0.5, weight_decay=0.0, beta2=0.9, seed=3)
     for factor, share in ((0.0, 0.0), (1.0, 0.1)):  # a constant loss, then a loss with curvature
-
-        def closure(factor=factor):
-            optimizer.zero_grad()
-            loss = factor * sum(100 * p.square().sum() for p in model.parameters())
-            loss.backward()
-            return loss
-
+        closure = make_closure(
+            optimizer, lambda factor=factor: factor * sum(100 * p.square().sum() for p in model.parameters())
+        )
         for _ in range(5):
             optimizer.step(closure)
         figures = optimizer.diagnostics()

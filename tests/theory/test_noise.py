@@ -20,6 +20,7 @@ from bayesmooth.theory.noise import (
     sam_noise,
     sampled_noise,
 )
+from tests.conftest import make_closure
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0], [-1.0, 0.5, 3.0]])
 LABELS = torch.tensor([0, 1])
@@ -143,17 +144,10 @@ def test_sams_gradient_of_a_linear_model_is_the_plain_one_with_its_noisy_labels(
     torch.manual_seed(0)
     model, x, y = nn.Linear(4, 3).double(), torch.randn(9, 4).double(), torch.arange(9) % 3
     noise = sam_noise(model, x, y, rho)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        return loss
-
     optimizer = SAM(model.parameters(), rho=rho, lr=0.0)
     F.cross_entropy(model(x), F.one_hot(y, 3) + noise).backward()
     plain = [p.grad.clone() for p in model.parameters()]
-    optimizer.step(closure)
+    optimizer.step(make_closure(optimizer, lambda: F.cross_entropy(model(x), y)))
     torch.testing.assert_close([p.grad for p in model.parameters()], plain)
 
 

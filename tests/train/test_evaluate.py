@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -101,6 +102,8 @@ def test_a_finished_model_has_the_batchnorm_statistics_of_its_mean(normed):
     for name, value in model.named_buffers():
         torch.testing.assert_close(value, before[name])
     assert not torch.equal(before["2.running_mean"], torch.zeros(16))
+    rest = replace(normed.recipe, evaluate=replace(normed.recipe.evaluate, batchnorm=41))  # 40 and 1: too few for it
+    assert [len(rows) for rows in statistics_batches(rest, splits, model)] == [40]
 
 
 def test_each_draw_predicts_with_statistics_of_its_own(normed):

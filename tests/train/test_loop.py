@@ -128,6 +128,14 @@ def test_a_bad_option_is_named_with_its_section(tiny, loop):
         loop(tiny(optimizer={"name": "sam", "rho": -1, "lr": 0.1}))
 
 
+def test_a_last_batch_of_one_which_batch_norm_cannot_do_with_is_named(tiny, loop):
+    built = loop(tiny(model={"name": "mlp", "hidden": [8], "batchnorm": True}, train={"batch_size": 19}))
+    with pytest.raises(
+        InputError, match=r"\[train\] batch_size = 19: the last batch has one example.*; choose another"
+    ):
+        list(built.steps())
+
+
 ON_META = sorted({*LOSSES} - {"loras"})  # which turns autocast off, and meta has none
 
 

@@ -29,6 +29,8 @@ def write(tmp_path, text):
         ("[loss]\nname = 'ce'\nalpha = 0.1", "recipe.toml: unknown key 'alpha' in [loss]; there are 'name'"),
         ("[train]\nepochs = 'many'", "recipe.toml: [train] epochs = 'many': must be a whole number"),
         ("[train]\nepochs = true", "recipe.toml: [train] epochs = True: must be a whole number"),
+        ("[train]\nseed = 9223372036854775808", "seed = 9223372036854775808: must be < 9223372036854775808"),
+        ("[data]\nseed = 99999999999999999999", "recipe.toml: [data] seed = 99999999999999999999: must be <"),
         ("[train]\nepochs = 0", "recipe.toml: [train] epochs = 0: must be ≥ 1"),
         ("[train]\nclip_norm = nan", "recipe.toml: [train] clip_norm = nan: must be a number"),
         ("[train]\nprecision = 'half'", "must be one of 'float32', 'bfloat16'"),

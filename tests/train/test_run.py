@@ -1,10 +1,8 @@
 import json
 import os
 import re
-import resource
 import shutil
 import signal
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -171,9 +169,30 @@ def test_an_unfinished_run_says_what_is_missing(tiny, tmp_path):
     run = Run(tmp_path / "run", tiny())
     with run.hold(0):
         assert run.status == "new"
-    for read in (run.report, run.model, run.posterior):
-        with pytest.raises(InputError, match=r"run: .*(finished|checkpoint)"):
+    for read in (run.report, run.model, run.data):
+        with pytest.raises(InputError, match=r"run: .*finished \(new\); `bayesmooth train .*run` goes on"):
             read()
+    with pytest.raises(InputError, match=r"no posterior\.safetensors, as its optimizer is sgd; ivon and bsam have one"):
+        run.posterior()
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("report.json", Run.report),
+        ("model.pt", Run.model),
+        ("posterior.safetensors", Run.model),
+        ("data.json", Run.data),
+    ],
+)
+def test_a_finished_run_that_has_lost_a_file_says_how_to_get_it_back(name, read, copied):
+    report = copied.report()
+    (copied.path / name).unlink()
+    with pytest.raises(InputError, match=rf"finished, but has no {name}; put it back, or delete run\.json and train"):
+        read(copied)
+    (copied.path / "run.json").unlink()
+    assert train(copied.recipe, copied.path, quiet=True).report() == report
+    read(copied)
 
 
 def test_divergence_stops_with_a_diagnosis_and_keeps_the_last_good_checkpoint(tiny, tmp_path):
@@ -208,23 +227,12 @@ def test_the_best_epoch_is_the_first_with_the_best_validation_accuracy(tiny, tmp
     assert run.report()["best_epoch"] == 2
 
 
-@contextmanager
-def files_of_at_most(size):
-    """The system refuses to let a file grow beyond this, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_disk_that_fills_up_is_an_error_and_the_last_checkpoint_stays(tiny, tmp_path, before_step, same_run):
+def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(tiny, tmp_path, before_step, same_run, limit_files):
     recipe = tiny(model={"name": "mlp", "hidden": [400]})
-    with ExitStack() as full:
-        before_step(3, lambda: full.enter_context(files_of_at_most(10_000)))
-        with pytest.raises(InputError, match="cannot be written: File too large; what was saved before is intact"):
-            train(recipe, tmp_path / "full", quiet=True, save_seconds=0)
+    before_step(3, lambda: limit_files(10_000))
+    with pytest.raises(InputError, match="cannot be written: File too large; what was saved before is intact"):
+        train(recipe, tmp_path / "full", quiet=True, save_seconds=0)
+    limit_files(None)
     run = Run.open(tmp_path / "full")
     assert run.status == "failed"
     assert run.checkpoint()["progress"]["batch"] == 3

@@ -56,9 +56,10 @@ def train(arguments: Namespace) -> int:
     from bayesmooth.train.run import StoppedError
     from bayesmooth.train.sweep import keep_freed_memory
 
-    asked = {key: getattr(arguments, key, None) for key in parameters(source)}
-    columns = {key: value for key, value in asked.items() if value is not None}
+    columns = {key: asked for key in parameters(source) if (asked := getattr(arguments, key, None)) is not None}
     place, out = Path(arguments.recipe), arguments.out
+    if "," in (arguments.encoder or ""):
+        raise InputError(f"--encoder {arguments.encoder}: train takes one; `bayesmooth audit` compares several")
     if columns and not is_source(place):
         raise InputError(f"{place}: no data, so there are no columns to name; give a .csv, a folder of pictures, …")
     if (place / RECIPE_FILE).is_file():
@@ -123,9 +124,11 @@ def predict(arguments: Namespace) -> int:
 
     out, data = arguments.out, arguments.data
     check_output(out, (".csv",))
-    if out.exists() and data.exists() and out.samefile(data):
-        raise InputError(f"--out {out}: the data themselves; choose another file")
-    forecast = Run.open(arguments.run).predict(data, samples=arguments.samples, device=arguments.device)
+    run = Run.open(arguments.run)
+    for place in (data, Path(run.recipe.data.options.get("path", data))):
+        if out.exists() and place.exists() and out.samefile(place):
+            raise InputError(f"--out {out}: the data themselves; choose another file")
+    forecast = run.predict(data, samples=arguments.samples, device=arguments.device)
     forecast.save(out)
     for note in forecast.examples.notes:
         print(f"note: {note}")

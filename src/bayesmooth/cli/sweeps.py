@@ -53,9 +53,7 @@ def sweep(arguments: Namespace) -> int:
     tree = override(read_recipe(arguments.recipe), arguments.settings)
     recipes = grid(tree, arguments.grid, Path(arguments.recipe).name)
     if arguments.best and not all(recipe.data.validation for recipe in recipes):
-        raise InputError(
-            "data.validation = 0: there is nothing to choose by; hold a part back with --set data.validation=0.2"
-        )
+        raise InputError("data.validation = 0: nothing to choose by; hold a part back with --set data.validation=0.2")
     with make_executor(arguments) as where:
         outcomes = run_all(recipes, arguments.out, where, arguments.device)
     names = name_recipes(recipes)

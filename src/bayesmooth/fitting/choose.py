@@ -1,23 +1,14 @@
 """Train by asking the data: a few settings are tried, held-out given labels choose, and predictions clean labels.
 
     fit_result = bayesmooth.fit(make_model, loader, epochs=20)
-    fit_result.model, fit_result.posterior, print(fit_result)
 
-1. Six settings (GRID: IVON and AdamW) train for a quarter of the epochs, the best two of them for half.
-2. If the best one still learns, it goes on to the end. If held-out accuracy falls, it has begun to learn wrong labels;
-   then the second-best one studies for half of the epochs the joint predictions of the best three and the audit: they
-   have not learned single wrong labels yet, and agree on little else than the right ones.
-3. The best one studies predictions of all of these for half of the epochs. Now the held-out labels have chosen, so they
-   are learned, too: nobody has learned their errors, so the given label and the prediction say more than either does.
-
-That is three times the cost of one run, and one audit. Held-out labels may be as wrong as the others: errors that a
-network cannot predict lower the accuracy of all settings alike. They choose the point to stop at, too, the temperature
-of the predictions, and the share of the audit in them (`predicted.py`). Everything is kept in a folder, so
-that a run that was stopped goes on.
+docs/settings.md tells the steps. After half a run networks have not learned single wrong labels yet, and agree on
+little else than the right ones. Wrong held-out labels, which nobody predicts, lower the accuracy of all settings alike.
 """
 
 import json
 import math
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -38,9 +29,10 @@ from bayesmooth.errors import InputError
 from bayesmooth.fitting.heldout import join, read_in_order, replace_labels, split_data
 from bayesmooth.fitting.predicted import Audited, audit_labels, predict_labels
 from bayesmooth.fitting.trial import PARTS, Loss, Plan, Setting, Trial, advance, standard_error
+from bayesmooth.losses.base import check_batch, within
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
-from bayesmooth.optim.settings import count_examples
+from bayesmooth.optim.settings import count_examples, count_steps
 from bayesmooth.posterior import Posterior
 
 # The development pool chose these (results/choices/fit.txt); the test pool had no say.
@@ -57,6 +49,7 @@ GRID: tuple[Mapping[str, Any], ...] = (
     *(IVON_GRID[i] for i in (0, 2, 5)),
 )
 MEASURED = ("trained", "accuracy", "nll")
+FORKED: list[Callable[[], float]] = []  # what the processes of `jobs` do
 
 
 @dataclass(frozen=True)
@@ -137,16 +130,16 @@ def fit(
     >>> len(result.table) > len(GRID), result.labels in ("given", "predicted")  # with those of predicted labels
     (True, True)
     """
+    within("batch_size", batch_size, "64 is usual", low=1)
     loader, held = split_data(data, validation, held_back, batch_size, seed)
-    steps = max(round(epochs * len(loader)), 1)
+    examples, steps = count_examples(loader), count_steps(loader, epochs)
     if optimizer is None:
-        optimizer = partial(IVON, ess=count_examples(loader), steps=steps, seed=seed)
+        optimizer = partial(IVON, ess=examples, steps=steps, seed=seed)
     plan = Plan(make_model, loader, held, loss, optimizer, steps, seed, folder is not None, stop)
     with ExitStack() as scope:
         scope.enter_context(progress.silence(quiet))
         scope.enter_context(torch.random.fork_rng())
-        if len(grid) > 1 and make_model() is make_model():
-            raise InputError("make_model gives one network for all settings; make a new one in it, or copy.deepcopy it")
+        check_parts(plan, grid)
         if folder is None:
             folder = scope.enter_context(tempfile.TemporaryDirectory())
         else:
@@ -161,7 +154,7 @@ def fit(
         ranked = run(trials, FIRST)
         best_two, others = ranked[:2], ranked[2:TEACHERS]
         teach = teach and loss is nn.functional.cross_entropy and read_in_order(plan.loader) is not None
-        if not teach or take_labels(next(iter(plan.held))).ndim > 1:  # each example needs a place, and one class
+        if not teach:  # each example needs a place
             return finish(plan, trials, run(best_two, PARTS)[0])
         best, second = run(best_two, SECOND)
         study = partial(learn_predictions, plan, cache(partial(ask_audit, plan, best, validation is None)))
@@ -174,6 +167,18 @@ def fit(
             return finish(plan, trials, best)
         students.append(study([best, second, *others], best, *students, everything=validation is None))
         return finish(plan, [*trials, *students], choose_last(plan, best, students[-1]))
+
+
+def check_parts(plan: Plan, grid: Sequence[Setting]) -> None:
+    """Settings, a network of its own for each, and logits that go with the labels: else the runs would be in vain."""
+    if not grid:
+        raise InputError("grid=(): no setting; give one at least, or leave it out")
+    if isinstance(plan.make_model, nn.Module) or (len(grid) > 1 and plan.make_model() is plan.make_model()):
+        raise InputError("make_model gives one network for all settings; make a new one in it, or copy.deepcopy it")
+    logits, batch = next(read_logits(plan.make_model(), plan.held), (None, None))
+    if logits is None:
+        raise InputError("no held-out labels to choose by; give validation= one batch at least")
+    check_batch(logits, take_labels(batch).to(logits.device))
 
 
 def describe_cost(count: int, epochs: float, steps: int) -> str:
@@ -192,16 +197,21 @@ def advance_all(plan: Plan, trials: list[Trial], parts: int, *, jobs: int) -> li
     title = f"{len(trials)} runs to {parts / PARTS:.0%}"
     if jobs > 1 and len(trials) > 1:
         threads = max(torch.get_num_threads() // jobs, 1)
-        fork = get_context("fork")  # data need not be pickled
-        with ProcessPoolExecutor(jobs, fork, torch.set_num_threads, (threads,)) as pool:
-            iterator = pool.map(partial(advance, plan, parts), trials)
-            scores = list(progress.track(iterator, description=title))
+        FORKED[:] = [partial(advance, plan, parts, trial) for trial in trials]
+        with ProcessPoolExecutor(jobs, get_context("fork"), torch.set_num_threads, (threads,)) as pool:
+            scores = list(progress.track(pool.map(call_forked, range(len(trials))), description=title))
+        FORKED.clear()
     else:
         each = plan.steps * parts // PARTS
         with progress.bar(each * len(trials), description=title) as bar:
             tells = [lambda steps, before=i * each: bar.update(before + steps) for i in range(len(trials))]
             scores = [advance(plan, parts, trial, tell) for trial, tell in zip(trials, tells, strict=True)]
     return [trials[i] for i in sorted(range(len(trials)), key=scores.__getitem__, reverse=True)]
+
+
+def call_forked(place: int) -> float:
+    """In a forked process, one of the calls that it has inherited: neither networks nor data need be pickled."""
+    return FORKED[place]()
 
 
 # ---- predicted labels ----
@@ -238,7 +248,7 @@ def learn_predictions(
         given = torch.cat([take_labels(batch) for batch in held]).cpu()
         of_train, of_held = (average_predictions(plan, teachers, students, batches) for batches in (train, held))
         labels = predict_labels(of_train, of_held, given, audited())
-        torch.save(torch.cat(labels[: 1 + everything]), file)
+        files.save_checkpoint(file, torch.cat(labels[: 1 + everything]))
     loader = join(plan.loader, plan.held) if everything else plan.loader
     loader = replace_labels(loader, torch.load(file, weights_only=True))
     short = replace(plan, loader=loader, steps=max(round(STUDY * plan.steps), 1))
@@ -260,7 +270,7 @@ def average_predictions(plan: Plan, teachers: Sequence[Trial], students: Sequenc
     means = []
     for trials in (teachers, students):
         models = (load_best(plan, trial) for trial in trials if trial.has_learned)
-        each = [torch.cat([z.softmax(-1).cpu() for z, _ in read_logits(model, batches)]) for model in models]
+        each = [torch.cat([z.softmax(-1).float().cpu() for z, _ in read_logits(model, batches)]) for model in models]
         if each:
             means.append(torch.stack(each).mean(0))
     return torch.stack(means).mean(0).clamp_min(1e-9)
@@ -280,8 +290,8 @@ def choose_last(plan: Plan, given: Trial, predicted: Trial) -> Trial:
     With given labels it is measured at its best of many looks, with predicted ones at its end alone.
     """
     first, second = (max(trial.load()["looks"])[1] for trial in (given, predicted))
-    enough = first - standard_error(first, len(read_held_labels(plan)))
-    return predicted if predicted.has_learned and second >= enough else given
+    error = standard_error(first, len(read_held_labels(plan)))
+    return predicted if predicted.has_learned and second >= first - error else given
 
 
 def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:
@@ -289,7 +299,7 @@ def finish(plan: Plan, trials: list[Trial], best: Trial) -> Fit:
     table = [describe_trial(trial) for trial in trials]
     if (kept := best.load().get("best")) is None:
         tried = ", ".join(str(trial.setting) for trial in trials)
-        raise InputError(f"{tried}: training diverged at every setting; lower lr or noise")
+        raise InputError(f"{tried}: diverged at every setting; lower lr or noise, and see that all inputs are finite")
     posterior = Posterior(kept["mean"], kept["std"]) if "std" in kept else None
     fit_result = Fit(load_best(plan, best), posterior, best.setting, best.labels, table)
     warn_if_nothing_is_learned(fit_result.accuracy, read_held_labels(plan), f"what was tried:\n{fit_result}")
@@ -311,15 +321,13 @@ def describe_trial(trial: Trial) -> dict[str, Any]:
 
 def describe_setting(setting: Setting) -> dict[str, Any]:
     """Numbers and names."""
-    return {
-        name: value if isinstance(value, int | float | str) else str(getattr(value, "__name__", value))
-        for name, value in setting.items()
-    }
+    named = {name: getattr(value, "__name__", value) for name, value in setting.items()}
+    address = re.compile(" at 0x[0-9a-f]+")  # differs in every process
+    return {n: v if isinstance(v, int | float | str) else address.sub("", str(v)) for n, v in named.items()}
 
 
 def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool) -> None:
     """A folder holds one fit: its settings and labels are noted there, and others are refused."""
-    folder.mkdir(parents=True, exist_ok=True)
     facts = {
         "steps": plan.steps,
         "seed": plan.seed,
@@ -327,10 +335,12 @@ def check_folder(folder: Path, plan: Plan, grid: Sequence[Setting], teach: bool)
         "grid": [describe_setting(setting) for setting in grid],
         "teach": teach,
         "stop": plan.stop,
+        "network": [list(weight.shape) for weight in plan.make_model().parameters()],
+        "loss": describe_setting({"loss": plan.loss})["loss"],
         "held-out labels": torch.unique(read_held_labels(plan), return_counts=True)[1].tolist(),  # in any order
     }
     path, facts = folder / "fit.json", json.loads(json.dumps(facts))
-    saved = facts | (files.read_json(path) if path.exists() else {})  # an older one has no labels
+    saved = facts | (files.read_json(path) if path.exists() else {})  # an older one has not all of them
     if changed := ", ".join(name for name in facts if facts[name] != saved[name]):
         raise InputError(f"{folder}: holds a fit with other {changed}; give another folder")
     files.write_json(path, facts)

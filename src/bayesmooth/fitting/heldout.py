@@ -31,22 +31,26 @@ def split_data(
     """The loader for training and the one for validation."""
     loader = open_loader(data, batch_size)
     if validation is not None:
-        return loader, validation if holds_batches(validation) else open_loader(validation, AT_ONCE, shuffle=False)
+        batches = list(validation) if isinstance(validation, Iterator) else validation  # they are read again and again
+        return loader, batches if holds_batches(batches) else open_loader(batches, AT_ONCE, shuffle=False)
     rest, held = hold_back(list_indices(loader), held_back, seed)
     if isinstance(loader, Batches):
         inputs, labels = loader.dataset
-        kept = Batches(inputs[rest], labels[rest], batch_size)
-        return kept, Batches(inputs[held], labels[held], AT_ONCE)
-    train = make_loader(loader, Subset(loader.dataset, rest))
-    if not len(train):
-        raise InputError(f"{len(rest)} examples are left for training: less than one batch")
-    return train, make_loader(loader, Subset(loader.dataset, held), train=False)
+        train, others = Batches(inputs[rest], labels[rest], batch_size), Batches(inputs[held], labels[held], AT_ONCE)
+    else:
+        train, others = (make_loader(loader, Subset(loader.dataset, part), part is rest) for part in (rest, held))
+    if not rest or not len(train):
+        raise InputError(f"{len(rest)} examples are left for training: less than one batch; give more")
+    return train, others
 
 
 def hold_back(index: list[int], held_back: float | Sequence[int], seed: int) -> tuple[list[int], list[int]]:
     """Those to train on, and those to hold back: a share at random, or the places that are given."""
+    held_back = getattr(held_back, "tolist", lambda: held_back)()  # of a tensor or an array
     if isinstance(held_back, Sequence):
         places = set(held_back)
+        if not places or not places <= set(range(len(index))):
+            raise InputError(f"held_back: places must be one at least, and from 0 to {len(index) - 1}, or give a share")
         return [n for i, n in enumerate(index) if i not in places], [index[i] for i in held_back]
     if not 0 < held_back < 1:
         raise InputError(f"held_back={held_back}: must be a share of the examples, 0.2 say, or a list of their places")
@@ -66,7 +70,7 @@ def join(loader: Any, held: Any) -> Any:
 def make_loader(loader: Any, rows: Any, train: bool = True) -> Any:
     """A loader like another one, of other rows; to `train`, in a random order, and without a last batch of one."""
     drop = train and (loader.drop_last or len(rows) % loader.batch_size == 1)  # BatchNorm cannot do with one
-    return DataLoader(rows, shuffle=train, drop_last=drop, **{name: getattr(loader, name) for name in SAME})
+    return DataLoader(rows, shuffle=train and len(rows) > 0, drop_last=drop, **{k: getattr(loader, k) for k in SAME})
 
 
 class Batches:
@@ -93,6 +97,8 @@ def is_pair(data: Any) -> bool:
 def open_loader(data: Any, batch_size: int, shuffle: bool = True) -> Any:
     """Batches of any data that `fit` takes."""
     if is_pair(data):
+        if len(data[0]) != len(data[1]):
+            raise InputError(f"{len(data[0]):,} inputs and {len(data[1]):,} labels: give one label for each input")
         return Batches(data[0], data[1], batch_size)
     if isinstance(data, DataLoader):
         return data

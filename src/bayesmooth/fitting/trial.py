@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch.optim import Optimizer
 from bayesmooth import files
 from bayesmooth.calling import call_model, read_logits, recompute_batchnorm, take_inputs, take_labels, take_logits
 from bayesmooth.errors import InputError
+from bayesmooth.losses.base import check_batch
 from bayesmooth.optim.ivon import IVON
 from bayesmooth.optim.schedule import cosine
 
@@ -61,7 +61,8 @@ class Trial:
         """Its state: parts done, (score, accuracy, NLL) after each, the weights and those of the best part."""
         if not self.path.exists():
             return {"parts": 0, "looks": []}
-        state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
+        with files.name_errors(self.path, "checkpoint", "; delete the folder and fit again"):
+            state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
         return state
 
     @property
@@ -131,7 +132,7 @@ def advance(plan: Plan, parts: int, trial: Trial, tell: Callable[[int], object] 
             if plan.keep or state["parts"] == parts:
                 state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 state["average"] = average.state_dict()
-                files.write_atomically(trial.path, partial(torch.save, state))
+                files.save_checkpoint(trial.path, state)
     best: float = max(state["looks"][:parts])[0]
     return best
 
@@ -148,7 +149,7 @@ def train_part(
 ) -> None:
     """The steps of one part."""
     first, last = (plan.steps * n // PARTS for n in (part, part + 1))
-    torch.manual_seed(plan.seed * PARTS + part)  # dropout
+    torch.manual_seed((plan.seed * PARTS + part) % 2**63)  # dropout
     model.train()
     for done, batch in enumerate(read_batches(plan.loader, plan.seed, first, last), first):
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -204,6 +205,7 @@ def look(plan: Plan, model: nn.Module) -> tuple[float, float, float]:
     pairs = [(logits, take_labels(batch).to(logits.device)) for logits, batch in read_logits(model, plan.held)]
     logits, labels = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     model.train()
+    check_batch(logits, labels)
     nll = float(nn.functional.cross_entropy(logits, labels))
     accuracy = float((logits.argmax(-1) == labels).double().mean())
     if not math.isfinite(nll):

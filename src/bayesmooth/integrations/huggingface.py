@@ -45,10 +45,10 @@ def fit_trainer(trainer: Any, **options: Any) -> Fit:
     if trainer.model_init is None:
         raise InputError("the Trainer has no model_init, which every setting needs; give it one in place of model")
     args, loader = trainer.args, trainer.get_train_dataloader()
-    rows, size = loader.dataset, args.train_batch_size
+    steps = args.max_steps * args.gradient_accumulation_steps  # −1: the epochs count
     given = {
-        "data": DataLoader(rows, size, shuffle=True, collate_fn=loader.collate_fn),
-        "epochs": args.num_train_epochs,
+        "data": DataLoader(loader.dataset, args.train_batch_size, shuffle=True, collate_fn=loader.collate_fn),
+        "epochs": steps / len(loader) if steps > 0 else args.num_train_epochs,
         "validation": trainer.get_eval_dataloader() if trainer.eval_dataset else None,
     }
     result = fit(lambda: trainer.call_model_init().to(args.device), **{**given, **options})
@@ -83,9 +83,7 @@ class IVONCallback(base.TrainerCallback):  # type: ignore[misc, name-defined]
         self.close()
         optimizer = _unwrapped(given["optimizer"])
         if (samples := optimizer.param_groups[0]["mc_samples"]) > 1:
-            raise InputError(
-                f"mc_samples={samples}: must be 1, as Trainer calls the model once per batch; use accumulation"
-            )
+            raise InputError(f"mc_samples={samples}: must be 1, as Trainer calls the model once per batch; accumulate")
         if optimizer.steps is None and not optimizer.state:  # else it is resumed
             optimizer.steps = state.max_steps
             for group in optimizer.param_groups:
@@ -132,9 +130,7 @@ def _unwrapped(optimizer: Any) -> IVON:
     """The IVON inside Accelerate's wrapper."""
     inner = getattr(optimizer, "optimizer", optimizer)
     if not isinstance(inner, IVON):
-        raise InputError(
-            f"the optimizer is {type(inner).__name__}: must be IVON; give Trainer optimizers=(IVON(…), scheduler)"
-        )
+        raise InputError(f"the optimizer is {type(inner).__name__}: must be IVON; give optimizers=(IVON(…), scheduler)")
     return inner
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from bayesmooth import metrics as measures
-from bayesmooth.calling import call_model, evaluating, take_inputs, take_logits
+from bayesmooth.calling import call_model, evaluating, take_inputs, take_labels, take_logits
 from bayesmooth.errors import InputError, require
 from bayesmooth.optim import IVON
 from bayesmooth.optim.schedule import warn_if_nothing_is_learned
@@ -76,8 +76,9 @@ class PosteriorCallback(base.Callback):  # type: ignore[misc, name-defined]
     def _log(self, trainer: Any, module: Any, name: str, loaders: Any) -> None:
         if not self.samples:
             return
-        batches = [batch for loader in (loaders if isinstance(loaders, list) else [loaders]) for batch in loader]
-        labels = torch.cat([batch[1] for batch in batches]).cpu()
+        convert, loaders = trainer.precision_plugin.convert_input, loaders if isinstance(loaders, list) else [loaders]
+        batches = [convert(batch) for loader in loaders for batch in loader]
+        labels = torch.cat([take_labels(batch) for batch in batches]).cpu()
         with evaluating(module), trainer.precision_plugin.forward_context():
             outputs = [call_model(module, take_inputs(batch, module)) for batch in batches]
             averaged = _ivon(trainer).posterior(module).predict(module, batches, self.samples)

@@ -49,11 +49,11 @@ class Loss(nn.Module):
             logits = logits.float()
         if "index" in self.needs and self.training:
             self.check_index(extra.get("index"), labels)
+            extra["index"] = extra["index"].long()
         labels = labels.long()
         values = self.per_example(logits, labels, **extra)
         if partner is not None:
-            if isinstance(extra.get("index"), Tensor):
-                extra["index"] = extra["index"][partner]
+            extra |= {key: extra[key][partner] for key in ("index", "alpha") if isinstance(extra.get(key), Tensor)}
             values = share * values + (1 - share) * self.per_example(logits, labels[partner], **extra)
         return values if self.reduction == "none" else getattr(values, self.reduction)()
 

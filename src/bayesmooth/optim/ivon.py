@@ -30,7 +30,7 @@ from torch.optim.optimizer import ParamsT
 from bayesmooth.errors import InputError
 from bayesmooth.optim import settings
 from bayesmooth.optim.fused import choose_backend
-from bayesmooth.optim.params import CheckedOptimizer, agree_on_seed, call_closure, choose_seed, whole
+from bayesmooth.optim.params import RULES, CheckedOptimizer, agree_on_seed, call_closure, choose_seed, whole
 from bayesmooth.optim.samples import Place, Samples, Weight, make_weight, split_weights, tell_autograd
 from bayesmooth.optim.schedule import RunSchedule, warn_if_rate_stays
 from bayesmooth.posterior import Posterior, name_parameters
@@ -132,6 +132,7 @@ class IVON(CheckedOptimizer):
     """
 
     alike = ("mc_samples",)
+    replaced = ("hess_init", "weight_decay", "rescale_lr")
     _step_supports_amp_scaling = True  # GradScaler hands over its scale and its verdict
 
     def __init__(
@@ -163,25 +164,10 @@ class IVON(CheckedOptimizer):
             )
         if weight_decay is None:
             weight_decay = 1e-4 if noise is None else 0.0
-        defaults = {
-            "lr": lr,
-            "ess": ess,
-            "hess_init": hess_init,
-            "beta1": beta1,
-            "beta2": settings.choose_beta2(steps) if beta2 is None else beta2,
-            "weight_decay": weight_decay,
-            "mc_samples": mc_samples,
-            "hess_approx": hess_approx,
-            "clip_radius": clip_radius,
-            "sync": sync,
-            "debias": debias,
-            "rescale_lr": rescale_lr,
-            "noise": noise,
-            "fused": fused,
-            "seed": choose_seed(seed, generator),
-            "draws": 0,  # evaluation draws so far
-            "momentum": None,  # β₁ where a scheduler sets it
-        }
+        beta2 = settings.choose_beta2(steps) if beta2 is None else beta2
+        defaults = {name: value for name, value in locals().items() if name in RULES}
+        defaults |= {"seed": choose_seed(seed, generator), "draws": 0}  # evaluation draws so far
+        defaults["momentum"] = None  # β₁ where a scheduler sets it
         super().__init__(params, defaults)
         self.steps = steps  # of the run, as far as it was said
         self._samples = Samples()
@@ -195,7 +181,7 @@ class IVON(CheckedOptimizer):
         """
         weights = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         chosen = {"lr": 0.03, "noise": 1.0, "ess": settings.count_examples(batches)}
-        chosen["steps"] = max(round(epochs * len(batches)), 1)
+        chosen["steps"] = settings.count_steps(batches, epochs)
         return cls(weights, **(chosen | options))
 
     # ---- draw, gradient, update ----
@@ -230,9 +216,7 @@ class IVON(CheckedOptimizer):
         samples, count, losses = self._samples, self.param_groups[0]["mc_samples"], []
         inside = samples.place is Place.TRAINING
         if inside and count > 1:
-            raise InputError(
-                f"step(closure) inside a sampling context takes one sample, not mc_samples={count}: call it outside"
-            )
+            raise InputError(f"step(closure) in a context takes one sample, not mc_samples={count}: call it outside")
         _, overflow = [vars(self).pop(name, None) for name in ("grad_scale", "found_inf")]  # or they stay for ever
         if overflow is not None:
             raise InputError(
@@ -390,10 +374,8 @@ class IVON(CheckedOptimizer):
         std, steps: the root mean square of σ; updates so far.
         """
         self._samples.check_outside("diagnostics()")
-        weights = self._collect()
-        return settings.describe_weights(
-            {w: sigma(w.hess, float(w.group["ess"]), w.group["weight_decay"]) for w in weights}
-        )
+        stds = {w: sigma(w.hess, float(w.group["ess"]), w.group["weight_decay"]) for w in self._collect()}
+        return settings.describe_weights(stds)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch, with the state of 16-bit parameters in float32."""

@@ -5,12 +5,14 @@ import math
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 
 from bayesmooth.errors import InputError
 from bayesmooth.posterior import find_overlap
@@ -47,29 +49,31 @@ class CheckedOptimizer(Optimizer):
     """It refuses settings and weights that it cannot train with, and keeps states in float32 at least."""
 
     alike: ClassVar[tuple[str, ...]] = ()  # settings that must be the same in all groups
+    replaced: ClassVar[tuple[str, ...]] = ()  # settings that `noise` replaces: a group with it has none of its own
+    _begun = True  # False while torch's constructor adds the groups one by one: all are checked at its end
+
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        frame: Any = sys._getframe()
+        while frame is not None:
+            if frame.f_globals.get("__name__") == "torch.distributed.optim.zero_redundancy_optimizer":
+                raise InputError(  # it gives each rank's optimizer a part of the weights
+                    f"ZeroRedundancyOptimizer({type(self).__name__}): each rank would perturb its own part of the "
+                    "weights only; shard the model with FSDP2 (fully_shard), or use DDP alone"
+                )
+            frame = frame.f_back
+        self._begun = False
+        super().__init__(params, defaults)
+        self._begun = True
+        _check_groups(self, self.param_groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, with options of their own, if their values and tensors pass the checks."""
-        _refuse_zero_redundancy(self)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about a parameter that is listed twice: it is refused
             super().add_param_group(param_group)
-        first, new = self.param_groups[0], self.param_groups[-1]
         try:
-            _check_values(new)
-            for name in self.alike:
-                if new[name] != first[name]:
-                    raise InputError(
-                        f"{name}={new[name]!r} in a group, {first[name]!r} in the first: must be the same in all; "
-                        "give it to the optimizer"
-                    )
-            every = [(p, group) for group in self.param_groups for p in group["params"]]
-            # Elements that share memory cannot be moved independently of each other.
-            if names := [find_param_name(*every[i]) for i in find_overlap([shard(p.detach()) for p, _ in every])]:
-                raise InputError(
-                    f"parameter {' and '.join(dict.fromkeys(names))}: elements share memory (listed twice, an expanded "
-                    "tensor, or views that meet); give the tensor that they are views of, once"
-                )
+            if self._begun:
+                _check_groups(self, self.param_groups[-1:])
         except InputError:
             self.param_groups.pop()
             raise
@@ -78,8 +82,7 @@ class CheckedOptimizer(Optimizer):
         """As in torch, which casts loaded state to each parameter's dtype, and looks at neither shapes nor names."""
         check_state(state_dict, self)
         params = [param for group in self.param_groups for param in group["params"]]
-        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
-        saved = [state_dict["state"].get(index, {}) for index in indices]
+        saved = [state_dict["state"].get(i, {}) for group in state_dict["param_groups"] for i in group["params"]]
         states = [{key: value for key, value in state.items() if isinstance(value, Tensor)} for state in saved]
         for number, (param, tensors) in enumerate(zip(params, states, strict=False)):
             for key, value in tensors.items():
@@ -94,35 +97,37 @@ class CheckedOptimizer(Optimizer):
                 self.state[param][key] = value.to(param.device, widen(param.dtype), copy=True)
 
 
-def _refuse_zero_redundancy(optimizer: Optimizer) -> None:
-    """It gives each rank's optimizer a part of the weights, and the others would not be perturbed."""
-    frame: Any = sys._getframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "torch.distributed.optim.zero_redundancy_optimizer":
-            raise InputError(
-                f"ZeroRedundancyOptimizer({type(optimizer).__name__}): each rank would perturb its own part of the "
-                "weights only; shard the model with FSDP2 (fully_shard), or use DDP alone"
-            )
-        frame = frame.f_back
-
-
-def _check_values(group: dict[str, Any]) -> None:
-    """Every setting of a group, and every tensor in it: only dense real ones have the Gaussian learned here."""
-    for name, (holds, rule, way_out) in RULES.items():
-        value = group.get(name)
-        try:
-            number = not isinstance(value, bool) or name in SWITCHES  # True would pass for 1
-            passes = name not in group or (number and holds(value))
-        except TypeError:
-            passes = False
-        if not passes:
-            raise InputError(f"{name}={value!r}: {rule}; {way_out}")
-    for param in group["params"]:
-        if param.dtype not in FLOATS or param.layout != torch.strided:
-            raise InputError(
-                f"parameter {find_param_name(param, group)}: {param.dtype}, {param.layout}; must be real, floating "
-                "point of 16 bits or more, and dense; leave it out, or give it to another optimizer"
-            )
+def _check_groups(optimizer: CheckedOptimizer, new: list[dict[str, Any]]) -> None:
+    """Every setting of new groups, and every tensor in them: only dense real ones have the Gaussian learned here."""
+    for group in new:
+        for name, (holds, rule, way_out) in RULES.items():
+            value: Any = group.get(name)
+            if hasattr(value, "item") and not isinstance(value, Tensor):
+                group[name] = value = value.item()  # a number of numpy, with which no checkpoint could be read
+            passes = name not in group
+            with suppress(TypeError):
+                passes = passes or (holds(value) and (not isinstance(value, bool) or name in SWITCHES))  # True is no 1
+            if not passes:
+                raise InputError(f"{name}={value!r}: {rule}; {way_out}")
+        for name in optimizer.alike:
+            if group[name] != (first := optimizer.param_groups[0][name]):
+                raise InputError(f"{name}={group[name]!r} in a group, {first!r} in the first: give the same in all")
+        if group.get("noise") is not None and any(group[key] != optimizer.defaults[key] for key in optimizer.replaced):
+            own = ", ".join(f"{key}={group[key]}" for key in optimizer.replaced)
+            raise InputError(f"a group has noise={group['noise']} with {own}: noise replaces these; leave them out")
+        for param in group["params"]:
+            if param.dtype not in FLOATS or param.layout != torch.strided:
+                raise InputError(
+                    f"parameter {find_param_name(param, group)}: {param.dtype}, {param.layout}; must be real, floating "
+                    "point of 16 bits or more, and dense; leave it out, or give it to another optimizer"
+                )
+    every = [(p, group) for group in optimizer.param_groups for p in group["params"]]
+    # Elements that share memory cannot be moved independently of each other.
+    if names := [find_param_name(*every[i]) for i in find_overlap([shard(p.detach()) for p, _ in every])]:
+        raise InputError(
+            f"parameter {' and '.join(dict.fromkeys(names))}: elements share memory (listed twice, an expanded "
+            "tensor, or views that meet); give the tensor that they are views of, once"
+        )
 
 
 def find_param_name(param: Tensor, group: dict[str, Any], position: int | None = None) -> str:
@@ -170,9 +175,7 @@ def check_state(loaded: dict[str, Any], optimizer: Optimizer) -> None:
     own = inspect.signature(type(optimizer).__init__).parameters
     for group in loaded["param_groups"]:
         for name in sorted(own.keys() & optimizer.defaults.keys() - group.keys()):
-            raise InputError(
-                f"the state has no {name!r}: it is not that of {type(optimizer).__name__}; start without it"
-            )
+            raise InputError(f"the state has no {name!r}: it is not that of {type(optimizer).__name__}; leave it out")
 
 
 def widen(dtype: torch.dtype) -> torch.dtype:

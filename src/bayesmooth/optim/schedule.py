@@ -7,7 +7,7 @@ the length of an epoch, and a resumed run finds its rate by looking at the step 
 import math
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -84,7 +84,7 @@ class RunSchedule(LambdaLR):
     ) -> None:
         if steps is None:
             raise InputError("schedule() without steps: give the constructor those of the run")
-        if model is not None and batches is None:
+        if model is not None and (batches is None or isinstance(batches, Iterator)):  # it is read several times
             raise InputError("schedule(model): give the training loader, schedule(model, loader)")
         self.steps, self.model, self.batches = steps, model, batches
         super().__init__(optimizer, lambda step: cosine(min(step / steps, 1.0), warmup))
@@ -92,8 +92,7 @@ class RunSchedule(LambdaLR):
     def step(self, epoch: int | None = None) -> None:
         """After every step of the optimizer."""
         super().step(epoch)
-        looks = self.steps // 3, 2 * self.steps // 3
-        if self.model is not None and self.last_epoch in looks and self.steps >= LONG:
+        if self.model is not None and self.steps >= LONG and self.last_epoch in (self.steps // 3, 2 * self.steps // 3):
             self._look(self.model)
         if self.model is not None and self.last_epoch == self.steps:
             recompute_batchnorm(self.model, self.batches)
@@ -105,15 +104,15 @@ class RunSchedule(LambdaLR):
             for logits, batch in read_logits(model, islice(self.batches, LOOK)):
                 labels = take_labels(batch).to(logits.device)
                 if labels.ndim == 1 == logits.ndim - 1 and not labels.is_floating_point():
-                    right.append((logits.argmax(-1) == labels).cpu())
-                    seen.append(labels.cpu())
+                    given = labels >= 0  # others are ignored, as −100 is by torch
+                    right.append((logits.argmax(-1) == labels)[given].cpu())
+                    seen.append(labels[given].cpu())
         if seen:
             warn_if_nothing_is_learned(float(torch.cat(right).double().mean()), torch.cat(seen))
 
     def state_dict(self) -> dict[str, Any]:
         """Without the model and the batches, which belong to this process."""
-        own = ("model", "batches")
-        return {key: value for key, value in super().state_dict().items() if key not in own}
+        return {key: value for key, value in super().state_dict().items() if key not in ("model", "batches")}
 
 
 # ---- warnings ----
@@ -121,7 +120,7 @@ class RunSchedule(LambdaLR):
 
 def warn_if_nothing_is_learned(accuracy: float, labels: Tensor, advice: str = "") -> bool:
     """Whether a network says nothing more than the most frequent of the labels that it was asked for."""
-    most = float(torch.bincount(labels.flatten()).max()) / len(labels)
+    most = float(torch.bincount(labels.flatten(), minlength=1).max()) / max(len(labels), 1)
     if len(labels) < ENOUGH or accuracy > most:
         return False
     warnings.warn(

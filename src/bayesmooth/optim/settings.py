@@ -50,14 +50,23 @@ def choose_beta2(steps: int | None) -> float:
 
 def count_examples(batches: Any) -> int:
     """The number of examples that a loader, or a list of batches, gives in an epoch."""
-    if isinstance(batches, Iterator) or not hasattr(batches, "__len__") or not len(batches):
-        raise InputError(
-            f"batches: a {type(batches).__name__} without a length, or empty; give a loader or a list of batches"
-        )
+    try:
+        length = 0 if isinstance(batches, Iterator) else len(batches)
+    except TypeError:  # a stream, or a loader of one
+        length = 0
+    if not length:
+        raise InputError(f"batches: a {type(batches).__name__} without a length, or empty; give a loader or a list")
     for counted in (getattr(batches, "sampler", None), getattr(batches, "dataset", None)):  # a sampler may take a part
         if counted is not None and hasattr(counted, "__len__"):
             return len(counted) * getattr(counted, "num_replicas", 1)  # a DistributedSampler counts those of its rank
     return sum(len(take_labels(batch)) for batch in batches)
+
+
+def count_steps(batches: Any, epochs: float) -> int:
+    """The number of batches in so many epochs."""
+    if not 0 < epochs < math.inf:
+        raise InputError(f"epochs={epochs}: must be > 0, and finite; 20 is a start")
+    return max(round(epochs * len(batches)), 1)
 
 
 # ---- sizes ----
@@ -101,10 +110,8 @@ def _least_size(w: Weight) -> float:
 def find_rates(weights: list[Weight], samples: int, scale: float) -> dict[Weight, float]:
     """size · mean(h)/rms(ĝ) of each tensor, with this step's gradient; `scale` multiplies gradients."""
     if any(w.sums and w.sharded for w in weights):
-        raise InputError(
-            "noise= with several samples per step of sharded weights: their sums are local; take one sample"
-        )
-    grads = [w.sums[0] / samples if w.sums else w.pending for w in weights]
+        raise InputError("noise= with several samples per step of sharded weights: their sums are local; take one")
+    grads = [w.sums[0] / samples if w.sums else w.pending if w.sharded else w.gradient() for w in weights]
     rates = {}
     for w, norm in zip(weights, measure_norms([grad for grad in grads if grad is not None]).tolist(), strict=True):
         square, mass = w.state.get("square", 0.0), w.state.get("mass", 0.0)

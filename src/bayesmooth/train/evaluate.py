@@ -48,23 +48,22 @@ class Splits:
         """With the inputs that memory holds, and an accelerator can, on the device: batches are cut there."""
         if device.type == "cpu":
             return self
-        parts = {"train": self.train, "validation": self.validation, "test": self.test}
         moved: dict[str, Any] = {
             name: replace(part, inputs=part.inputs.to(device))
-            for name, part in parts.items()
-            if part is not None and isinstance(part.inputs, Tensor) and part.inputs.nbytes <= RESIDENT
+            for name, part in vars(self).items()
+            if isinstance(part, Source) and isinstance(part.inputs, Tensor) and part.inputs.nbytes <= RESIDENT
         }
         return replace(self, **moved)
 
     def facts(self) -> dict[str, Any]:
         """The facts about them in `data.json`."""
-        train, parts = self.train, {"train": self.train, "validation": self.validation, "test": self.test}
+        train = self.train
         scaled = train if len(train.input_shape) == 1 else None  # a table's columns; a public set's are in its loader
         facts: dict[str, Any] = {
             "class_names": list(train.class_names),
             "input_shape": list(train.input_shape),
             "labels": label_hash(train)[:12],
-            "sizes": {name: len(part) for name, part in parts.items() if part is not None},
+            "sizes": {name: len(part) for name, part in vars(self).items() if isinstance(part, Source)},
             "mean": list(scaled.mean or ()) if scaled else [],
             "std": list(scaled.std or ()) if scaled else [],
             "reading": {k: v for k, v in asdict(train.reading).items() if v} if train.reading else {},
@@ -112,9 +111,7 @@ def open_new(what: Any, recipe: Recipe, facts: dict[str, Any]) -> Source:
     No labels are needed and none are read: all have that of the first class.
     """
     if recipe.data.name not in READABLE:
-        raise InputError(
-            f"a run on {recipe.data.name}, which is no file of yours; in Python Run.open(path).model() predicts"
-        )
+        raise InputError(f"a run on {recipe.data.name}, which is no file of yours; Run.open(path).model() predicts")
     reading, shape = Reading(**facts.get("reading", {})), tuple(facts["input_shape"])
     options, names = recipe.data.options, tuple(facts["class_names"])
     pixels = None
@@ -177,8 +174,8 @@ def statistics_batches(recipe: Recipe, splits: Splits, model: nn.Module) -> list
     if not sampled or not settings.batchnorm or all(map(is_frozen, norms)):
         return None
     some = splits.train.subset(torch.arange(min(settings.batchnorm, len(splits.train)), device="cpu"))
-    device = next(model.parameters()).device
-    return [inputs.to(device) for _, inputs, _ in batches(some, settings.batch_size)]
+    device, least = next(model.parameters()).device, 1 + any(isinstance(part, nn.BatchNorm1d) for part in norms)
+    return [rows.to(device) for _, rows, _ in batches(some, settings.batch_size) if len(rows) >= least]
 
 
 def evaluate(

@@ -179,7 +179,14 @@ class Loop:
             value: Tensor = loss.detach()
             return value
 
-        loss: Tensor = self.optimizer.step(closure)  # type: ignore[assignment, arg-type]
+        try:
+            loss: Tensor = self.optimizer.step(closure)  # type: ignore[assignment, arg-type]
+        except ValueError as error:
+            if len(labels) > 1 or isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"[train] batch_size = {settings.batch_size}: the last batch has one example ({error}); choose another"
+            ) from None
         self.schedule.step()
         if self.batch % self.check_every == 0 and not -math.inf < float(loss) <= EXPLODED:
             raise DivergedError(self._explain(f"the loss is {float(loss):.3g}"))
@@ -248,8 +255,8 @@ class Loop:
         with evaluating(self.model), torch.no_grad():
             logits = self.model(inputs)
         shape = (1, self.splits.train.num_classes)
-        if not isinstance(logits, Tensor) or logits.shape != shape:
-            what = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        what = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        if what != shape:
             raise InputError(
                 f"[model] {self.recipe.model.name}: it gives {what} for inputs of shape {tuple(inputs.shape)}; "
                 f"it must give logits of shape {shape}"

@@ -24,9 +24,7 @@ def choose_settings(recipe: Recipe) -> Recipe:
     if splits.validation is None or (len(splits.validation) < ENOUGH and not flat):
         return recipe
     parts = splits.train, splits.validation
-    (inputs, labels), held = (
-        (part.batch(torch.arange(len(part), device="cpu")), part.labels.numbers) for part in parts
-    )
+    (inputs, labels), held = ((own.batch(torch.arange(len(own), device="cpu")), own.labels.numbers) for own in parts)
     classes, shape, quiet = splits.train.num_classes, splits.train.input_shape, progress.SILENT.get()
     tree, best, chosen, line = recipe.to_dict(), 0.0, "held-out labels:", None
     if flat:

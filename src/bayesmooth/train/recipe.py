@@ -57,6 +57,8 @@ SUPPLIED = {"params", "base_optimizer", "num_examples", "generator", "seed", "re
 SUPPLIED |= {"num_classes", "input_shape", "pretrained", "split", "root", "progress"}
 """Arguments that a recipe does not set: the run knows them."""
 
+SEEDS = 2**63  # torch takes no more
+
 RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[3] / "reproduce" / "recipes")
 AXES = ("scale", "noise", "method")
 """A shipped file is a family of recipes: `[optimizer]` is for all of them, `[method.ivon.optimizer]` for those that use
@@ -82,7 +84,7 @@ class DataSection(Choice):
 
     limit: int = setting(0, low=0)  # train on this many; 0: on all
     validation: float = setting(0.0, low=0, below=1)  # share held back with its noisy labels
-    seed: int = setting(0, low=0)  # draws those two
+    seed: int = setting(0, low=0, below=SEEDS)  # draws those two
     augment: str = setting("none", among=AUGMENTATIONS)
     mixup: float | None = setting(None, low=1e-3)  # α of its Beta distribution; left out: none
     audit: Literal["drop"] | None = None  # leave out the training labels that the audit contradicts
@@ -109,7 +111,7 @@ class TrainSection:
 
     epochs: int = setting(20, low=1)
     batch_size: int = setting(50, low=1)
-    seed: int = setting(0, low=0)
+    seed: int = setting(0, low=0, below=SEEDS)
     clip_norm: float = setting(inf, low=0)  # longest gradient let through
     precision: Literal["float32", "bfloat16"] = "float32"
     channels_last: bool = False

@@ -5,7 +5,6 @@ checkpoint is replaced in one move, and all that a run needs to go on is in it; 
 run that is being trained from one whose process was killed.
 """
 
-import io
 import json
 import os
 import platform
@@ -30,11 +29,12 @@ from bayesmooth import files, progress
 from bayesmooth.audit import Audit, audit_network
 from bayesmooth.calling import find_device
 from bayesmooth.errors import InputError
+from bayesmooth.files import save_checkpoint as save_checkpoint
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import format_epoch, format_figure
 from bayesmooth.train.evaluate import Forecast, Splits, evaluate, open_new, prepare, probabilities, statistics_batches
 from bayesmooth.train.loop import Checkpoint, DivergedError, Loop, make_model
-from bayesmooth.train.recipe import Recipe, find_differences
+from bayesmooth.train.recipe import Recipe, find_builder, find_differences
 
 RECIPE, STATUS, DATA = "recipe.toml", "run.json", "data.json"
 METRICS, REPORT, POSTERIOR = "metrics.jsonl", "report.json", "posterior.safetensors"
@@ -83,8 +83,14 @@ class Run:
     def report(self) -> dict[str, Any]:
         """The final figures."""
         if not (self.path / REPORT).exists():
-            raise InputError(f"{self.path}: not finished ({self.status}); `bayesmooth train {self.path}` goes on")
+            raise self.missing(REPORT)
         return files.read_json(self.path / REPORT)
+
+    def missing(self, name: str) -> InputError:
+        """The error about a file that is not there."""
+        if self.status == "finished":
+            return InputError(f"{self.path}: finished, but has no {name}; put it back, or delete {STATUS} and train")
+        return InputError(f"{self.path}: no {name}, unfinished ({self.status}); `bayesmooth train {self.path}` goes on")
 
     def seconds(self) -> float:
         """Time spent in training steps."""
@@ -93,6 +99,8 @@ class Run:
 
     def data(self) -> dict[str, Any]:
         """The facts about its data: the names of the classes, the shape of an input, and others."""
+        if not (self.path / DATA).exists():
+            raise self.missing(DATA)
         return files.read_json(self.path / DATA)
 
     def splits(self) -> Splits:
@@ -109,7 +117,7 @@ class Run:
         """The last checkpoint, or the part of it that a finished run keeps."""
         path = self.path / (MODEL if (self.path / MODEL).exists() else LAST)
         if not path.exists():
-            raise InputError(f"{self.path}: has no checkpoint yet; `bayesmooth train {self.path}` goes on")
+            raise self.missing(MODEL)
         with files.name_errors(path, "checkpoint", "; put it back, or delete the run and train again"):
             saved: Checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         self.must_be(Recipe.from_dict(saved["recipe"]), "the checkpoint's")
@@ -117,12 +125,11 @@ class Run:
 
     def posterior(self) -> Posterior:
         """The Gaussian over the weights at the end of the run."""
-        path = self.path / POSTERIOR
+        path, name = self.path / POSTERIOR, self.recipe.optimizer.name
+        if not hasattr(find_builder("optimizer", name), "posterior"):
+            raise InputError(f"{self.path}: no {POSTERIOR}, as its optimizer is {name}; ivon and bsam have one")
         if not path.exists():
-            raise InputError(
-                f"{self.path}: no {POSTERIOR}: the run is not finished, or its optimizer "
-                f"({self.recipe.optimizer.name}) has none; ivon and bsam have one"
-            )
+            raise self.missing(POSTERIOR)
         return Posterior.load(path)
 
     def model(self, device: str | None = "cpu") -> nn.Module:
@@ -130,7 +137,7 @@ class Run:
         weights, data = self.checkpoint()["model"], self.data()
         facts = {"num_classes": len(data["class_names"]), "input_shape": data["input_shape"]}
         model = make_model(self.recipe, pretrained=False, **facts)
-        if (self.path / POSTERIOR).exists():
+        if model.state_dict().keys() - weights.keys():
             weights = {**self.posterior().mean, **weights}
         model.load_state_dict(weights)
         return model.eval().to(find_device(device))
@@ -211,13 +218,6 @@ class Run:
         files.write_json(self.path / STATUS, content | ({"message": message} if message else {}))
 
 
-def save_checkpoint(path: Path, state: Checkpoint) -> None:
-    """Put `state` in the place of the checkpoint before it, in one move."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    files.write_atomically(path, buffer.getvalue())
-
-
 # ---- training ----
 
 
@@ -235,8 +235,7 @@ def train(
     The run is a function of the recipe: stopped and resumed, at any moment, it ends with the same bits. Without
     `out` the directory is `runs/` and the recipe's title. A finished run is returned as it is. It is saved when the
     last time is `save_seconds` ago (0: after every step).
-    Where another process trains the same run, this one waits for so many seconds of `patience` (−1: until it can go
-    on).
+    Where another process trains the same run, this one waits `patience` seconds (−1: until it can go on).
     """
     run, where = Run(Path(out or Path("runs") / recipe.title), recipe), find_device(device)
     with progress.silence(quiet), run.hold(patience), torch.random.fork_rng():  # dropout draws there

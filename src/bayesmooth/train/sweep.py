@@ -102,9 +102,7 @@ def sweep(
         many = f"{len(runs)} run{'s' * (len(runs) != 1)}"
         bar.line(many + (f", {before} of them done before" if before else ""))
         try:
-            todo = {
-                executor.submit(train_one, run, device, data): key for key, run in runs.items() if key not in outcomes
-            }
+            todo = {executor.submit(train_one, run, device, data): k for k, run in runs.items() if k not in outcomes}
             for future in as_completed(todo):
                 key, error = todo[future], future.exception()
                 outcomes[key] = outcome = Outcome.of(runs[key], error) if error else future.result()
