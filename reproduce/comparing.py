@@ -250,7 +250,8 @@ def make_comparison(
     def more(scale: Scale, table: Table) -> list[Cell]:
         # SGD always: early stopping has trained these runs already.
         chosen = {(noise, m, 0.0) for noise in table["noise"].unique() for m in BASELINES}
-        for (noise, method), rows in table.groupby(["noise", "method"]):
+        grids = table[table["seed"].isin(scale.seeds)]
+        for (noise, method), rows in grids.groupby(["noise", "method"]):
             chosen |= {(noise, method, choose(rows, by).strength) for by in ("accuracy", "validation")}
         again = compare(scale, scale.more_seeds)
         return [cell for cell in again if (cell.noise, cell.method, cell.strength) in chosen]

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from bayesmooth.data import Source
+from bayesmooth.files import save_checkpoint
 from bayesmooth.labelnoise import LabelNoise, label_noise, smoothed_labels_by_class
 from bayesmooth.losses import OnlineLabelSmoothing
 from bayesmooth.train.evaluate import statistics_batches
-from bayesmooth.train.run import save_checkpoint
 from reproduce.study import Cell, Finished, Scale, Study
 from reproduce.style import COLOURS, DATA_NAMES, LOOKS, PAGE, figure, legend_below, name_data, picture
 from reproduce.table import Claim, Row, Table, format_mean, holds, make_table

@@ -12,8 +12,8 @@ from filelock import FileLock
 from bayesmooth.cli import main
 from bayesmooth.data import load
 from bayesmooth.errors import InputError
+from bayesmooth.files import save_checkpoint
 from bayesmooth.train import DivergedError, Run, train
-from bayesmooth.train.run import save_checkpoint
 
 
 @pytest.fixture(scope="module")

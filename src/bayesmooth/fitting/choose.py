@@ -1,9 +1,19 @@
 """Train by asking the data: a few settings are tried, held-out given labels choose, and predictions clean labels.
 
     fit_result = bayesmooth.fit(make_model, loader, epochs=20)
+    fit_result.model, fit_result.posterior, print(fit_result)
 
-docs/settings.md tells the steps. After half a run networks have not learned single wrong labels yet, and agree on
-little else than the right ones. Wrong held-out labels, which nobody predicts, lower the accuracy of all settings alike.
+1. Six settings (GRID: IVON and AdamW) train for a quarter of the epochs, the best two of them for half.
+2. If the best one still learns, it goes on to the end. If held-out accuracy falls, it has begun to learn wrong labels;
+   then the second-best one studies for half of the epochs the joint predictions of the best three and the audit: they
+   have not learned single wrong labels yet, and agree on little else than the right ones.
+3. The best one studies predictions of all of these for half of the epochs. Now the held-out labels have chosen, so they
+   are learned, too: nobody has learned their errors, so the given label and the prediction say more than either does.
+
+That is three times the cost of one run, and one audit. Held-out labels may be as wrong as the others: errors that a
+network cannot predict lower the accuracy of all settings alike. They choose the point to stop at, too, the temperature
+of the predictions, and the share of the audit in them (`predicted.py`). Everything is kept in a folder, so
+that a run that was stopped goes on.
 """
 
 import json

@@ -71,8 +71,18 @@ class BSAM(shared.CheckedOptimizer):
         seed: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        settings = {name: value for name, value in locals().items() if name in shared.RULES}
-        settings |= {"seed": shared.choose_seed(seed, generator), "momentum": None}  # β₁ where a scheduler sets it
+        settings = {
+            "lr": lr,
+            "ess": ess,
+            "rho": rho,
+            "beta1": beta1,
+            "beta2": beta2,
+            "weight_decay": weight_decay,
+            "s_init": s_init,
+            "damping": damping,
+            "seed": shared.choose_seed(seed, generator),
+            "momentum": None,  # β₁ where a scheduler sets it
+        }
         super().__init__(params, settings)
 
     @_disable_dynamo

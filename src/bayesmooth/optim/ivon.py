@@ -30,7 +30,7 @@ from torch.optim.optimizer import ParamsT
 from bayesmooth.errors import InputError
 from bayesmooth.optim import settings
 from bayesmooth.optim.fused import choose_backend
-from bayesmooth.optim.params import RULES, CheckedOptimizer, agree_on_seed, call_closure, choose_seed, whole
+from bayesmooth.optim.params import CheckedOptimizer, agree_on_seed, call_closure, choose_seed, whole
 from bayesmooth.optim.samples import Place, Samples, Weight, make_weight, split_weights, tell_autograd
 from bayesmooth.optim.schedule import RunSchedule, warn_if_rate_stays
 from bayesmooth.posterior import Posterior, name_parameters
@@ -164,10 +164,25 @@ class IVON(CheckedOptimizer):
             )
         if weight_decay is None:
             weight_decay = 1e-4 if noise is None else 0.0
-        beta2 = settings.choose_beta2(steps) if beta2 is None else beta2
-        defaults = {name: value for name, value in locals().items() if name in RULES}
-        defaults |= {"seed": choose_seed(seed, generator), "draws": 0}  # evaluation draws so far
-        defaults["momentum"] = None  # β₁ where a scheduler sets it
+        defaults = {
+            "lr": lr,
+            "ess": ess,
+            "hess_init": hess_init,
+            "beta1": beta1,
+            "beta2": settings.choose_beta2(steps) if beta2 is None else beta2,
+            "weight_decay": weight_decay,
+            "mc_samples": mc_samples,
+            "hess_approx": hess_approx,
+            "clip_radius": clip_radius,
+            "sync": sync,
+            "debias": debias,
+            "rescale_lr": rescale_lr,
+            "noise": noise,
+            "fused": fused,
+            "seed": choose_seed(seed, generator),
+            "draws": 0,  # evaluation draws so far
+            "momentum": None,  # β₁ where a scheduler sets it
+        }
         super().__init__(params, defaults)
         self.steps = steps  # of the run, as far as it was said
         self._samples = Samples()

@@ -2,10 +2,10 @@
 
 import inspect
 import math
-import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from traceback import walk_stack
 from typing import Any, ClassVar
 
 import torch
@@ -42,6 +42,7 @@ RULES: dict[str, Rule] = {
     "damping": (lambda x: 0 <= x < math.inf, "must be ≥ 0", "0.1 is usual"),
 }
 SWITCHES = ("sync", "debias", "rescale_lr", "fused")
+ZERO_REDUNDANCY = "torch.distributed.optim.zero_redundancy_optimizer"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -53,14 +54,11 @@ class CheckedOptimizer(Optimizer):
     _begun = True  # False while torch's constructor adds the groups one by one: all are checked at its end
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
-        frame: Any = sys._getframe()
-        while frame is not None:
-            if frame.f_globals.get("__name__") == "torch.distributed.optim.zero_redundancy_optimizer":
-                raise InputError(  # it gives each rank's optimizer a part of the weights
-                    f"ZeroRedundancyOptimizer({type(self).__name__}): each rank would perturb its own part of the "
-                    "weights only; shard the model with FSDP2 (fully_shard), or use DDP alone"
-                )
-            frame = frame.f_back
+        if any(frame.f_globals.get("__name__") == ZERO_REDUNDANCY for frame, _ in walk_stack(None)):
+            raise InputError(  # it gives each rank's optimizer a part of the weights
+                f"ZeroRedundancyOptimizer({type(self).__name__}): each rank would perturb its own part of the "
+                "weights only; shard the model with FSDP2 (fully_shard), or use DDP alone"
+            )
         self._begun = False
         super().__init__(params, defaults)
         self._begun = True
@@ -105,8 +103,9 @@ def _check_groups(optimizer: CheckedOptimizer, new: list[dict[str, Any]]) -> Non
             if hasattr(value, "item") and not isinstance(value, Tensor):
                 group[name] = value = value.item()  # a number of numpy, with which no checkpoint could be read
             passes = name not in group
-            with suppress(TypeError):
-                passes = passes or (holds(value) and (not isinstance(value, bool) or name in SWITCHES))  # True is no 1
+            if not passes and (not isinstance(value, bool) or name in SWITCHES):  # True would pass for 1
+                with suppress(TypeError):
+                    passes = holds(value)
             if not passes:
                 raise InputError(f"{name}={value!r}: {rule}; {way_out}")
         for name in optimizer.alike:

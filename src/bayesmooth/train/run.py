@@ -29,7 +29,6 @@ from bayesmooth import files, progress
 from bayesmooth.audit import Audit, audit_network
 from bayesmooth.calling import find_device
 from bayesmooth.errors import InputError
-from bayesmooth.files import save_checkpoint as save_checkpoint
 from bayesmooth.posterior import Posterior
 from bayesmooth.progress import format_epoch, format_figure
 from bayesmooth.train.evaluate import Forecast, Splits, evaluate, open_new, prepare, probabilities, statistics_batches
@@ -300,7 +299,7 @@ def _train_to_end(run: Run, device: torch.device, save_seconds: float, facts: di
         # Its mean are the weights: only those that it does not name are kept beside it.
         weights = {k: v for k, v in weights.items() if k not in posterior.mean}
     kept = {"model": weights, "loss": loop.loss.state_dict(), "recipe": run.recipe.to_dict()}
-    save_checkpoint(run.path / MODEL, kept)
+    files.save_checkpoint(run.path / MODEL, kept)
     report = {"title": run.recipe.title, **loop.records[-1], "best_epoch": loop.best["epoch"]}
     files.write_json(run.path / REPORT, report)
     return loop.seconds
@@ -336,7 +335,7 @@ class Saving:
     def save(self, loop: Loop) -> None:
         """Make this the last checkpoint."""
         loop.check_weights()
-        save_checkpoint(self.path, loop.capture())
+        files.save_checkpoint(self.path, loop.capture())
         self.last = time.monotonic()
 
 
