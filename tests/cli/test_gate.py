@@ -59,9 +59,10 @@ def test_findings_fail_by_name(tmp_path, capsys):
 def test_a_gate_that_cannot_be_held_is_refused(words, message, tmp_path, capsys):
     assert run(write(tmp_path / "x.csv"), "--out", tmp_path / "out", *words) == 2
     assert message in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        run("x.csv", "--fail-above", "5")
-    assert "must be a share such as 5% or 0.05" in capsys.readouterr().err
+    for share in ("5", "many"):
+        with pytest.raises(SystemExit):
+            run("x.csv", "--fail-above", share)
+        assert f"{share}: must be a share such as 5% or 0.05" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("default:Nothing can be told")

@@ -1,7 +1,9 @@
 """`audit` and `clean`."""
 
+import re
 import sys
 from argparse import ArgumentTypeError, Namespace
+from math import inf
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -28,8 +30,9 @@ SEPARATOR = option("--separator", metavar="TEXT", help="what separates several l
 
 def read_share(text: str) -> float:
     """A share of one, written as 5% or 0.05."""
-    share = float(text.rstrip("% ")) / (100 if text.endswith("%") else 1)
-    if not 0 <= share <= 1:
+    number = re.fullmatch(r"(\d*\.?\d+) ?(%?)", text)
+    share = float(number[1]) / (100 if number[2] else 1) if number else inf
+    if share > 1:
         raise ArgumentTypeError(f"{text}: must be a share such as 5% or 0.05")
     return share
 
