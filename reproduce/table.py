@@ -89,11 +89,16 @@ class Choice:
 def choose(rows: Table, by: str = "validation") -> Choice:
     """The strength with the largest mean of `by`: "accuracy" is the best on test, "validation" what a user can choose.
 
-    By validation it also chooses the prediction of a posterior, averaged or at the mean, where every row knows both.
-    Only strengths with the most seeds take part: one lucky seed of a grid is no mean.
+    By validation it also chooses the prediction of a posterior, averaged or at the mean, where every row knows both. It
+    sees the seeds that every strength has, because the test set had a say in who gets more. The best on test is that
+    of the strengths with the most seeds: one lucky seed of a grid is no mean.
     """
+    strengths = rows.groupby("seed")["strength"].nunique()
     seeds = rows.groupby("strength", dropna=False)["seed"].nunique()
-    tried = rows[rows["strength"].isin(seeds.index[seeds == seeds.max()])]
+    if by == "validation":
+        tried = rows[rows["seed"].isin(strengths.index[strengths == strengths.max()])]
+    else:
+        tried = rows[rows["strength"].isin(seeds.index[seeds == seeds.max()])]
     best, top = Choice(), -math.inf
     columns = {"accuracy": "accuracy"} if by == "accuracy" else PREDICTIONS
     for prediction, column in columns.items():

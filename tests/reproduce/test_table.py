@@ -82,6 +82,12 @@ def test_the_choice_by_noisy_validation_does_not_see_the_test_accuracy():
     assert choose(table).values == [0.5, 0.5]
 
 
+def test_seeds_that_the_test_set_gave_to_some_strengths_do_not_choose_by_validation():
+    test = {0.1: [0.9, 0.9, 0.9], 0.5: [0.5]}
+    validation = {0.1: [0.3, 0.6, 0.6], 0.5: [0.4]}
+    assert choose(make_table(rows("κ = 0.4", "LS", test, validation))).strength == 0.5
+
+
 def test_without_a_validation_split_there_is_no_choice_by_it():
     table = [{**row, "validation": None} for row in rows("a", "LS", {0.1: [0.9]})]
     assert choose(make_table(table)).values == []
