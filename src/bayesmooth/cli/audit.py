@@ -1,9 +1,8 @@
 """`audit` and `clean`."""
 
-import re
 import sys
 from argparse import ArgumentTypeError, Namespace
-from math import inf
+from math import nan
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -30,9 +29,11 @@ SEPARATOR = option("--separator", metavar="TEXT", help="what separates several l
 
 def read_share(text: str) -> float:
     """A share of one, written as 5% or 0.05."""
-    number = re.fullmatch(r"(\d*\.?\d+) ?(%?)", text)
-    share = float(number[1]) / (100 if number[2] else 1) if number else inf
-    if share > 1:
+    try:
+        share = float(text.rstrip("% ")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = nan
+    if not 0 <= share <= 1:
         raise ArgumentTypeError(f"{text}: must be a share such as 5% or 0.05")
     return share
 

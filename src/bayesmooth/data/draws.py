@@ -266,7 +266,7 @@ def batches(
 
 
 def read_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
-    """The batches on a device; for an accelerator a thread reads, augments and pins the next ones meanwhile."""
+    """The batches on a device; while an accelerator is at work, a thread reads, augments and pins the next ones."""
     if device.type == "cpu":
         yield from batches
         return

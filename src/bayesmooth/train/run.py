@@ -88,7 +88,7 @@ class Run:
     def missing(self, name: str) -> InputError:
         """The error about a file that is not there."""
         if self.status == "finished":
-            return InputError(f"{self.path}: finished, but has no {name}; put it back, or delete {STATUS} and train")
+            return InputError(f"{self.path}: finished, but has no {name}; put it back, or delete {STATUS} and train it")
         return InputError(f"{self.path}: no {name}, unfinished ({self.status}); `bayesmooth train {self.path}` goes on")
 
     def seconds(self) -> float:
